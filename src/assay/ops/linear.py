@@ -1,0 +1,323 @@
+"""Matrix products and convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from assay.ir.dims import UNKNOWN, Dim, eq, lt
+from assay.ir.dtypes import COMPLEX, FLOATS, NUMERIC, Array, DType
+from assay.ir.facts import Fact
+from assay.ir.types import Shape
+from assay.ops.registry import Compute, Tolerance, op
+from assay.ops.samples import Rng, draw, listed
+from assay.ops.shapes import broadcast, unknown
+
+
+def _matmul_shape(x: Fact, y: Fact) -> list[Shape]:
+    if x.shape is None or y.shape is None:
+        return [None]
+    if not x.shape or not y.shape:
+        raise ValueError("a matrix product needs operands of rank one or more")
+    left = x.shape if len(x.shape) > 1 else (1, *x.shape)
+    right = y.shape if len(y.shape) > 1 else (*y.shape, 1)
+    if eq(left[-1], right[-2]) is False:
+        raise ValueError(f"shapes {list(x.shape)} and {list(y.shape)} do not fit a matrix product")
+    batch = broadcast([left[:-2], right[:-2]])
+    assert batch is not None
+    rows = left[-2:-1] if len(x.shape) > 1 else ()
+    columns = right[-1:] if len(y.shape) > 1 else ()
+    return [(*batch, *rows, *columns)]
+
+
+def exact_matmul(x: Array, y: Array) -> Array:
+    """A matrix product; integer ones go through f64 where every partial sum is exact there."""
+    if x.dtype.kind not in "iu" or not x.size or not y.size:
+        return np.matmul(x, y)
+    largest = float(np.abs(x.astype(np.float64)).max()) * float(np.abs(y.astype(np.float64)).max())
+    if largest * x.shape[-1] >= 2**53:
+        return np.matmul(x, y)
+    return np.matmul(x.astype(np.float64), y.astype(np.float64)).astype(np.int64).astype(x.dtype)
+
+
+@op(
+    "T, T -> T",
+    T=(*NUMERIC, *COMPLEX),
+    shape=_matmul_shape,
+    compute=Compute.WIDE,
+    tolerance=Tolerance.ACCUMULATED,
+    samples=listed(
+        lambda rng, dtype: [
+            (draw(rng, dtype, (3, 4)), draw(rng, dtype, (4, 2)), {}),
+            (draw(rng, dtype, (2, 1, 3, 4)), draw(rng, dtype, (5, 4, 2)), {}),
+            (draw(rng, dtype, (4,)), draw(rng, dtype, (4, 2)), {}),
+            (draw(rng, dtype, (3, 4)), draw(rng, dtype, (4,)), {}),
+            (draw(rng, dtype, (3, 0)), draw(rng, dtype, (0, 2)), {}),
+        ]
+    ),
+)
+def matmul(x: Array, y: Array) -> Array:
+    """NumPy's matrix product: batch axes broadcast, vectors are rows or columns. Sums are kept in f64
+    (integers: wrap-around) and rounded once."""
+    return exact_matmul(x, y)
+
+
+def conv_shape(
+    x: Fact,
+    w: Fact,
+    bias: Fact | None = None,
+    *,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
+) -> list[Shape]:
+    """The shape rule of `conv`."""
+    if x.shape is None or w.shape is None:
+        return [unknown(len(strides) + 2)]
+    rank = len(strides)
+    if len(x.shape) != rank + 2 or len(w.shape) != rank + 2:
+        raise ValueError(f"a {rank}-D convolution got shapes {list(x.shape)} and {list(w.shape)}")
+    if eq(x.shape[1], w.shape[1] * groups) is False:
+        raise ValueError(f"{x.shape[1]} channels do not fit weights of {w.shape[1]} × {groups} groups")
+    if isinstance(w.shape[0], int) and w.shape[0] % groups:
+        raise ValueError(f"{w.shape[0]} output channels do not divide into {groups} groups")
+    spatial = [
+        _conv_dim(x.shape[i + 2], w.shape[i + 2], strides[i], pads[i] + pads[i + rank], dilations[i])
+        for i in range(rank)
+    ]
+    return [(x.shape[0], w.shape[0], *spatial)]
+
+
+def _conv_dim(size: Dim, kernel: Dim, stride: int, padding: int, dilation: int) -> Dim:
+    free = size + padding - ((kernel - 1) * dilation + 1)
+    if lt(free, 0) is True:
+        raise ValueError(f"a kernel of {kernel} does not fit into an axis of size {size}")
+    return free // stride + 1 if lt(free, 0) is False else UNKNOWN if free is UNKNOWN else free // stride + 1
+
+
+def window_view(x: Array, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Array:
+    """All windows over the trailing axes, as a view: (…, out…, kernel…)."""
+    axes = tuple(range(x.ndim - len(kernel), x.ndim))
+    spans = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
+    views = np.lib.stride_tricks.sliding_window_view(x, spans, axes)
+    lead = (slice(None),) * (x.ndim - len(kernel))
+    return views[(*lead, *(slice(None, None, s) for s in strides), *(slice(None, None, d) for d in dilations))]
+
+
+def pad_spatial(x: Array, pads: Sequence[int], value: float = 0.0) -> Array:
+    """x padded on its trailing axes; `pads` as in `conv`."""
+    rank = len(pads) // 2
+    if not any(pads):
+        return x
+    widths = [(0, 0)] * (x.ndim - rank) + list(zip(pads[:rank], pads[rank:], strict=True))
+    return np.pad(x, widths, constant_values=value)
+
+
+def _conv_parts(
+    b: Any,
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    *,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
+) -> Any:
+    rank = len(strides)
+    kernel = b.static_shape(w)[2:]
+    channels = b.static_shape(w)[1]
+    windows = b.pad(x, (0, 0, *pads[:rank], 0, 0, *pads[rank:]), 0)
+    for i in range(rank):
+        windows = b.window(windows, axis=2 + 2 * i, size=kernel[i], stride=strides[i], dilation=dilations[i])
+    out_sizes = [b.size(windows, 2 + 2 * i) for i in range(rank)]
+    batch = b.size(x, 0)
+    # (N, C, o1, k1, o2, k2 …) → (N, G, C/G · k…, o…)
+    order = (0, 1, *range(3, 3 + 2 * rank, 2), *range(2, 2 + 2 * rank, 2))
+    depth = channels * int(np.prod(kernel))
+    columns = b.reshape(b.transpose(windows, perm=order), b.vector(batch, groups, depth, -1))
+    weights = b.reshape(w, (groups, -1, depth))
+    product = b.reshape(b.matmul(weights, columns), b.vector(batch, b.static_shape(w)[0], *out_sizes))
+    return product if bias is None else b.add(product, b.reshape(bias, (-1, *(1,) * rank)))
+
+
+def _conv_samples(rng: Rng, dtype: DType) -> Any:
+    def attrs(strides: tuple[int, ...], pads: tuple[int, ...], dilations: tuple[int, ...], groups: int) -> Any:
+        return {"strides": strides, "pads": pads, "dilations": dilations, "groups": groups}
+
+    x, w = draw(rng, dtype, (2, 3, 6, 5), -2, 2), draw(rng, dtype, (4, 3, 3, 2), -2, 2)
+    yield x, w, draw(rng, dtype, (4,)), attrs((1, 1), (1, 0, 1, 1), (1, 1), 1)
+    yield x, w, None, attrs((2, 1), (0, 0, 0, 0), (1, 2), 1)
+    yield draw(rng, dtype, (1, 4, 7), -2, 2), draw(rng, dtype, (4, 1, 3), -2, 2), None, attrs((2,), (1, 1), (1,), 4)
+    yield draw(rng, dtype, (1, 2, 3, 3, 3), -2, 2), draw(rng, dtype, (2, 2, 2, 2, 2), -2, 2), None, attrs((1,) * 3, (0,) * 6, (1,) * 3, 1)
+
+
+@op(
+    "T, T, T? -> T",
+    T=NUMERIC,
+    shape=conv_shape,
+    compute=Compute.WIDE,
+    tolerance=Tolerance.ACCUMULATED,
+    parts=_conv_parts,
+    samples=listed(_conv_samples),
+)
+def conv(
+    x: Array,
+    w: Array,
+    bias: Array | None = None,
+    *,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    groups: int = 1,
+) -> Array:
+    """Convolution of x (N, C, …) with weights (M, C / groups, …) in any number of spatial axes, zero-padded by
+    `pads` (a count before each spatial axis, then one after each). Sums are kept in f64 and rounded once."""
+    padded = pad_spatial(x, pads)
+    n, m, kernel = x.shape[0], w.shape[0], w.shape[2:]
+    if all(k == 1 for k in kernel):
+        step = (slice(None), slice(None), *(slice(None, None, s) for s in strides))
+        columns = padded[step]
+        out = columns.shape[2:]
+        columns = columns.reshape(n, groups, w.shape[1], -1)
+    else:
+        views = window_view(padded, kernel, strides, dilations)
+        rank = len(kernel)
+        out = views.shape[2 : 2 + rank]
+        order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
+        columns = views.transpose(order).reshape(n, groups, w.shape[1] * int(np.prod(kernel)), -1)
+    weights = w.reshape(groups, m // groups, -1)
+    result = exact_matmul(weights, columns).reshape(n, m, *out)
+    return result if bias is None else result + bias.reshape(-1, *(1,) * len(kernel))
+
+
+def _transposed_shape(
+    x: Fact,
+    w: Fact,
+    bias: Fact | None = None,
+    *,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    output_padding: Sequence[int],
+    groups: int,
+) -> list[Shape]:
+    rank = len(strides)
+    if x.shape is None or w.shape is None:
+        return [unknown(rank + 2)]
+    if eq(x.shape[1], w.shape[0]) is False:
+        raise ValueError(f"{x.shape[1]} channels do not fit weights for {w.shape[0]}")
+    spatial = [
+        (x.shape[i + 2] - 1) * strides[i]
+        + (w.shape[i + 2] - 1) * dilations[i]
+        + 1
+        + output_padding[i]
+        - pads[i]
+        - pads[i + rank]
+        for i in range(rank)
+    ]
+    return [(x.shape[0], w.shape[1] * groups, *spatial)]
+
+
+def _dilate(b: Any, x: Any, axis: int, step: int) -> Any:
+    """x with step − 1 zeros between neighbours along `axis`."""
+    if step == 1:
+        return x
+    rank = b.rank(x)
+    spread = b.unsqueeze(x, axes=(axis + 1,))
+    pads = [0] * (2 * (rank + 1))
+    pads[rank + 1 + axis + 1] = step - 1
+    filled = b.pad(spread, pads, 0)
+    sizes = [b.size(x, i) for i in range(rank)]
+    sizes[axis] = -1
+    return b.slice(b.reshape(filled, b.vector(*sizes)), [0], [-(step - 1)], [1], axes=(axis,))
+
+
+def _transposed_parts(
+    b: Any,
+    x: Any,
+    w: Any,
+    bias: Any = None,
+    *,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    output_padding: Sequence[int],
+    groups: int,
+) -> Any:
+    rank = len(strides)
+    shape = b.static_shape(w)
+    spread = x
+    for i in range(rank):
+        spread = _dilate(b, spread, 2 + i, strides[i])
+    grouped = b.reshape(w, (groups, shape[0] // groups, *shape[1:]))
+    swapped = b.transpose(grouped, perm=(0, 2, 1, *range(3, 3 + rank)))
+    turned = b.flip(b.reshape(swapped, (groups * shape[1], shape[0] // groups, *shape[2:])), axes=tuple(range(2, 2 + rank)))
+    reach = [(shape[2 + i] - 1) * dilations[i] for i in range(rank)]
+    around = [reach[i] - pads[i] for i in range(rank)] + [reach[i] - pads[i + rank] + output_padding[i] for i in range(rank)]
+    padded = b.pad(spread, (0, 0, *around[:rank], 0, 0, *around[rank:]), 0)
+    return b.conv(padded, turned, bias, strides=(1,) * rank, pads=(0,) * (2 * rank), dilations=dilations, groups=groups)
+
+
+def _transposed_samples(rng: Rng, dtype: DType) -> Any:
+    x, w = draw(rng, dtype, (2, 3, 4, 3), -2, 2), draw(rng, dtype, (3, 2, 3, 2), -2, 2)
+    common = {"dilations": (1, 1), "groups": 1}
+    yield x, w, None, {"strides": (2, 3), "pads": (1, 0, 0, 1), "output_padding": (1, 0), **common}
+    yield x, w, draw(rng, dtype, (2,)), {"strides": (1, 1), "pads": (0,) * 4, "output_padding": (0, 0), **common}
+    grouped = {"strides": (2,), "pads": (1, 1), "dilations": (2,), "output_padding": (0,), "groups": 2}
+    yield draw(rng, dtype, (1, 4, 5), -2, 2), draw(rng, dtype, (4, 3, 3), -2, 2), None, grouped
+
+
+@op(
+    "T, T, T? -> T",
+    T=FLOATS,
+    shape=_transposed_shape,
+    compute=Compute.WIDE,
+    tolerance=Tolerance.ACCUMULATED,
+    parts=_transposed_parts,
+    samples=listed(_transposed_samples),
+)
+def conv_transpose(
+    x: Array,
+    w: Array,
+    bias: Array | None = None,
+    *,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    output_padding: Sequence[int],
+    groups: int = 1,
+) -> Array:
+    """Transposed convolution (the gradient of `conv` for its input): x (N, C, …), weights (C, M / groups, …)."""
+    rank = len(strides)
+    n, c = x.shape[:2]
+    grouped = x.reshape(n, groups, c // groups, -1)
+    weights = w.reshape(groups, c // groups, -1)
+    taps = np.matmul(weights.transpose(0, 2, 1), grouped).reshape(n, groups * w.shape[1], *w.shape[2:], *x.shape[2:])
+    spans = [(x.shape[2 + i] - 1) * strides[i] + (w.shape[2 + i] - 1) * dilations[i] + 1 for i in range(rank)]
+    full = np.zeros((n, groups * w.shape[1], *(span + extra for span, extra in zip(spans, output_padding, strict=True))), taps.dtype)
+    for tap in np.ndindex(*w.shape[2:]):
+        place = tuple(
+            slice(k * dilations[i], k * dilations[i] + (x.shape[2 + i] - 1) * strides[i] + 1, strides[i])
+            for i, k in enumerate(tap)
+        )
+        full[(slice(None), slice(None), *place)] += taps[(slice(None), slice(None), *tap)]
+    keep = tuple(slice(pads[i], full.shape[2 + i] - pads[i + rank]) for i in range(rank))
+    result = full[(slice(None), slice(None), *keep)]
+    return result if bias is None else result + bias.reshape(-1, *(1,) * rank)
+
+
+@op(
+    "T -> T",
+    T=FLOATS,
+    shape=lambda x: [None if x.shape is None else x.shape[:-2]],
+    compute=Compute.WIDE,
+    tolerance=Tolerance.ACCUMULATED,
+    samples=listed(lambda rng, dtype: [(draw(rng, dtype, (3, 3)), {}), (draw(rng, dtype, (2, 4, 4)), {})]),
+)
+def det(x: Array) -> Array:
+    """The determinant of the last two axes."""
+    return np.linalg.det(x)

@@ -1,0 +1,67 @@
+"""Random numbers: one milli-op gives the bits, everything else is built on it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from assay.ir import dtypes
+from assay.ir.dtypes import FLOATS, Array, DType
+from assay.ops.registry import Compute, Sample, Tolerance, op
+from assay.ops.shapes import requested
+
+_SAMPLES: Any = lambda rng, dtype: [Sample((np.array([2, 3]), np.int64(7) * np.ones((), np.int64)), {}, (0, 1))]  # noqa: E731
+
+
+@op("i64, i64 -> u32", shape=lambda shape, seed: [requested(shape)], samples=_SAMPLES)
+def random_bits(shape: Array, seed: Array) -> Array:
+    """Uniform 32-bit words: the counter-based Philox 4×64 stream of the key `seed`, in row-major order."""
+    stream = np.random.Generator(np.random.Philox(key=int(seed) & (2**64 - 1)))
+    return stream.integers(0, 2**32, size=tuple(int(d) for d in shape), dtype=np.uint32)
+
+
+def _uniform(b: Any, shape: Any, seed: Any, *, dtype: DType) -> Any:
+    bits = b.shift_right(b.random_bits(shape, seed), 8)
+    return b.cast(b.mul(b.cast(bits, dtype=dtypes.f64), 2.0**-24), dtype=dtype)
+
+
+def _uniform_reference(shape: Array, seed: Array) -> Array:
+    return (random_bits.reference(shape, seed) >> 8) * 2.0**-24
+
+
+@op(
+    "i64, i64 -> @dtype",
+    shape=lambda shape, seed, *, dtype: [requested(shape)],
+    parts=_uniform,
+    tolerance=Tolerance.ROUNDED,
+    samples=lambda rng, dtype: [Sample(_SAMPLES(rng, dtype)[0].inputs, {"dtype": d}, (0, 1)) for d in FLOATS],
+)
+def random_uniform(shape: Array, seed: Array, *, dtype: DType) -> Array:
+    """Uniform floats in [0, 1) on a grid of 2⁻²⁴."""
+    return _uniform_reference(shape, seed)
+
+
+def _normal(b: Any, shape: Any, seed: Any, *, dtype: DType) -> Any:
+    first = b.random_uniform(shape, seed, dtype=dtypes.f64)
+    second = b.random_uniform(shape, b.bit_xor(seed, _OTHER), dtype=dtypes.f64)
+    radius = b.sqrt(b.mul(-2.0, b.log1p(b.neg(first))))
+    return b.cast(b.mul(radius, b.cos(b.mul(2 * math.pi, second))), dtype=dtype)
+
+
+_OTHER = 0x5851F42D4C957F2D
+
+
+@op(
+    "i64, i64 -> @dtype",
+    shape=lambda shape, seed, *, dtype: [requested(shape)],
+    parts=_normal,
+    tolerance=Tolerance.FUNCTION,
+    compute=Compute.WIDE,
+    samples=lambda rng, dtype: [Sample(_SAMPLES(rng, dtype)[0].inputs, {"dtype": d}, (0, 1)) for d in FLOATS],
+)
+def random_normal(shape: Array, seed: Array, *, dtype: DType) -> Array:
+    """Standard normal floats, by Box and Muller's transform of two uniform streams."""
+    first, second = _uniform_reference(shape, seed), _uniform_reference(shape, seed ^ _OTHER)
+    return np.sqrt(-2.0 * np.log1p(-first)) * np.cos(2 * math.pi * second)

@@ -1,0 +1,221 @@
+"""Reductions, running sums, sorting and what is built on them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from assay.ir import dtypes
+from assay.ir.dims import UNKNOWN
+from assay.ir.dtypes import FLOATS, NUMERIC, Array, boolean
+from assay.ir.facts import Fact
+from assay.ir.types import Shape
+from assay.ops.registry import Compute, Sample, Tolerance, op
+from assay.ops.samples import along, draw, listed, reducing
+from assay.ops.shapes import along_axis, axes_of, axis_of, reduced, with_dim
+
+ORDERED = (*NUMERIC, boolean)
+
+
+@op("T -> T", T=NUMERIC, shape=reduced, compute=Compute.WIDE, tolerance=Tolerance.ACCUMULATED, symbolic=True, samples=reducing)
+def reduce_sum(x: Array, *, axes: Sequence[int] | None = None, keepdims: bool = False) -> Array:
+    """The sum over `axes` (None: all)."""
+    return np.add.reduce(x, axis=axes_of(axes, x.ndim), dtype=x.dtype, keepdims=keepdims)
+
+
+@op("T -> T", T=NUMERIC, shape=reduced, compute=Compute.WIDE, tolerance=Tolerance.ACCUMULATED, symbolic=True, samples=reducing)
+def reduce_prod(x: Array, *, axes: Sequence[int] | None = None, keepdims: bool = False) -> Array:
+    """The product over `axes` (None: all)."""
+    return np.multiply.reduce(x, axis=axes_of(axes, x.ndim), dtype=x.dtype, keepdims=keepdims)
+
+
+def lowest_of(dtype: np.dtype[Any]) -> Any:
+    """What a maximum over nothing is: −∞, or the smallest integer."""
+    if dtype.kind == "b":
+        return False
+    kind = dtypes.of(np.empty(0, dtype))
+    return -np.inf if kind.is_float else kind.limits[0]
+
+
+def highest_of(dtype: np.dtype[Any]) -> Any:
+    """What a minimum over nothing is: ∞, or the largest integer."""
+    if dtype.kind == "b":
+        return True
+    kind = dtypes.of(np.empty(0, dtype))
+    return np.inf if kind.is_float else kind.limits[1]
+
+
+@op("T -> T", T=ORDERED, shape=reduced, samples=reducing)
+def reduce_max(x: Array, *, axes: Sequence[int] | None = None, keepdims: bool = False) -> Array:
+    """The largest element over `axes`; NaN if one is; over nothing the lowest value there is."""
+    initial = np.asarray(lowest_of(x.dtype), x.dtype)
+    return np.maximum.reduce(x, axis=axes_of(axes, x.ndim), keepdims=keepdims, initial=initial)
+
+
+@op("T -> T", T=ORDERED, shape=reduced, samples=reducing)
+def reduce_min(x: Array, *, axes: Sequence[int] | None = None, keepdims: bool = False) -> Array:
+    """The smallest element over `axes`; NaN if one is; over nothing the highest value there is."""
+    initial = np.asarray(highest_of(x.dtype), x.dtype)
+    return np.minimum.reduce(x, axis=axes_of(axes, x.ndim), keepdims=keepdims, initial=initial)
+
+
+def count_parts(b: Any, x: Any, axes: Sequence[int] | None) -> Any:
+    """The number of elements that a reduction over `axes` takes in, as a scalar of the dtype of `x`."""
+    rank = b.rank(x)
+    sizes = [b.size(x, axis) for axis in axes_of(axes, rank)]
+    if all(isinstance(size, int) for size in sizes):
+        return b.constant(np.prod(sizes, dtype=np.int64), b.dtype(x))
+    return b.cast(b.reduce_prod(b.vector(*sizes)), dtype=b.dtype(x))
+
+
+@op(
+    "T -> T",
+    T=NUMERIC,
+    shape=reduced,
+    compute=Compute.WIDE,
+    tolerance=Tolerance.ACCUMULATED,
+    parts=lambda b, x, *, axes, keepdims: b.div(b.reduce_sum(x, axes=axes, keepdims=keepdims), count_parts(b, x, axes)),
+    samples=reducing,
+)
+def reduce_mean(x: Array, *, axes: Sequence[int] | None = None, keepdims: bool = False) -> Array:
+    """The mean over `axes`; integers truncate."""
+    counted = axes_of(axes, x.ndim)
+    count = int(np.prod([x.shape[axis] for axis in counted], dtype=np.int64))
+    total = np.add.reduce(x, axis=counted, dtype=x.dtype, keepdims=keepdims)
+    if x.dtype.kind == "f":
+        return np.divide(total, count)
+    return np.asarray(np.sign(total) * (np.abs(total) // max(count, 1))).astype(x.dtype)
+
+
+def _arg_shape(x: Fact, *, axis: int, keepdims: bool) -> list[Shape]:
+    return reduced(x, axes=(axis,), keepdims=keepdims)
+
+
+_ARG_SAMPLES = listed(
+    lambda rng, dtype: [
+        (draw(rng, dtype, (3, 4)), {"axis": 1, "keepdims": False}),
+        (draw(rng, dtype, (3, 4)), {"axis": -2, "keepdims": True}),
+        (draw(rng, dtype, (5,)), {"axis": 0, "keepdims": False}),
+    ]
+)
+
+
+@op("T -> i64", T=NUMERIC, shape=_arg_shape, samples=_ARG_SAMPLES)
+def arg_max(x: Array, *, axis: int, keepdims: bool = False) -> Array:
+    """Where the first largest element lies along `axis`."""
+    return np.argmax(x, axis=axis, keepdims=keepdims)
+
+
+def _arg_min_parts(b: Any, x: Any, *, axis: int, keepdims: bool) -> Any:
+    mirrored = b.neg(x) if b.dtype(x).is_float else b.bit_not(x)
+    return b.arg_max(mirrored, axis=axis, keepdims=keepdims)
+
+
+@op("T -> i64", T=NUMERIC, shape=_arg_shape, parts=_arg_min_parts, samples=_ARG_SAMPLES)
+def arg_min(x: Array, *, axis: int, keepdims: bool = False) -> Array:
+    """Where the first smallest element lies along `axis`."""
+    return np.argmin(x, axis=axis, keepdims=keepdims)
+
+
+@op("T -> T", T=NUMERIC, shape=along_axis, compute=Compute.WIDE, tolerance=Tolerance.ACCUMULATED, symbolic=True, samples=along())
+def cum_sum(x: Array, *, axis: int) -> Array:
+    """Running sums along `axis`."""
+    return np.cumsum(x, axis=axis, dtype=x.dtype)
+
+
+@op("T -> T", T=NUMERIC, shape=along_axis, compute=Compute.WIDE, tolerance=Tolerance.ACCUMULATED, symbolic=True, samples=along())
+def cum_prod(x: Array, *, axis: int) -> Array:
+    """Running products along `axis`."""
+    return np.cumprod(x, axis=axis, dtype=x.dtype)
+
+
+def sort_order(x: Array, axis: int, descending: bool) -> Array:
+    """Indices that sort along `axis`, ties in order of position; NaN counts as the largest."""
+    if not descending:
+        return np.argsort(x, axis=axis, kind="stable")
+    mirrored = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
+    return x.shape[axis] - 1 - np.flip(mirrored, axis)
+
+
+@op(
+    "T -> T, i64",
+    T=ORDERED,
+    shape=lambda x, *, axis, descending: along_axis(x, axis=axis) * 2,
+    samples=listed(
+        lambda rng, dtype: [
+            (draw(rng, dtype, (3, 5)), {"axis": axis, "descending": descending})
+            for axis in (0, -1)
+            for descending in (False, True)
+        ]
+    ),
+)
+def sort(x: Array, *, axis: int, descending: bool = False) -> tuple[Array, Array]:
+    """x sorted along `axis`, and where each element came from; stable, NaN counts as the largest."""
+    order = sort_order(x, axis, descending)
+    return np.take_along_axis(x, order, axis), order
+
+
+def _topk_shape(x: Fact, k: Fact, *, axis: int, largest: bool) -> list[Shape]:
+    count = UNKNOWN if k.value is None else k.value.reshape(-1).tolist()[0]
+    return [with_dim(x.shape, axis, count)] * 2
+
+
+def _topk_parts(b: Any, x: Any, k: Any, *, axis: int, largest: bool) -> Any:
+    results = b.emit("sort", x, axis=axis, descending=largest)
+    return tuple(b.slice(result, [0], b.reshape(k, [1]), [1], axes=(axis,)) for result in results)
+
+
+@op(
+    "T, i64 -> T, i64",
+    T=ORDERED,
+    shape=_topk_shape,
+    parts=_topk_parts,
+    samples=listed(
+        lambda rng, dtype: [
+            (draw(rng, dtype, (3, 5)), np.int64(k) * np.ones((), np.int64), {"axis": axis, "largest": largest})
+            for k, axis, largest in [(2, -1, True), (3, 0, False), (0, 1, True)]
+        ],
+        1,
+    ),
+)
+def topk(x: Array, k: Array, *, axis: int, largest: bool = True) -> tuple[Array, Array]:
+    """The first k elements of the sorted axis and where they came from; ties by position."""
+    axis = axis_of(axis, x.ndim)
+    count = int(k)
+    if not 0 <= count <= x.shape[axis]:
+        raise ValueError(f"k = {count} of an axis of size {x.shape[axis]}")
+    order = np.take(sort_order(x, axis, largest), np.arange(count), axis=axis)
+    return np.take_along_axis(x, order, axis), order
+
+
+def _nonzero_shape(x: Fact) -> list[Shape]:
+    if x.shape is None:
+        return [(UNKNOWN, UNKNOWN)]
+    count = UNKNOWN if x.concrete is None else int(np.count_nonzero(x.concrete))
+    return [(len(x.shape), count)]
+
+
+@op("T -> i64", T=ORDERED, shape=_nonzero_shape, samples=lambda rng, dtype: [Sample((draw(rng, dtype, s, -1, 1),)) for s in [(3, 4), (6,)]])
+def nonzero(x: Array) -> Array:
+    """The positions of the elements that are not zero: one row an axis, one column a position, in order."""
+    return np.array(np.nonzero(x), dtype=np.int64).reshape(x.ndim, -1)
+
+
+def _log_sum_exp_parts(b: Any, x: Any, *, axes: Sequence[int] | None, keepdims: bool) -> Any:
+    peak = b.reduce_max(x, axes=axes, keepdims=True)
+    finite = b.where(b.is_inf(peak), 0.0, peak)
+    total = b.add(b.log(b.reduce_sum(b.exp(b.sub(x, finite)), axes=axes, keepdims=True)), finite)
+    return total if keepdims else b.squeeze(total, axes=axes_of(axes, b.rank(x)))
+
+
+@op("T -> T", T=FLOATS, shape=reduced, compute=Compute.WIDE, tolerance=Tolerance.ACCUMULATED, parts=_log_sum_exp_parts, samples=reducing)
+def log_sum_exp(x: Array, *, axes: Sequence[int] | None = None, keepdims: bool = False) -> Array:
+    """log Σ eˣ over `axes`, without overflow."""
+    counted = axes_of(axes, x.ndim)
+    peak = np.max(x, axis=counted, keepdims=True, initial=-np.inf)
+    finite = np.where(np.isinf(peak), 0.0, peak)
+    total = np.log(np.sum(np.exp(x - finite), axis=counted, keepdims=True)) + finite
+    return total if keepdims else total.squeeze(counted)
+

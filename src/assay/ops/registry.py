@@ -1,0 +1,306 @@
+"""`OpDef`: everything that Assay knows of one op, stated in one place."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from assay.ir import dtypes
+from assay.ir.dtypes import Array, DType
+from assay.ir.facts import Fact
+from assay.ir.types import Shape, TensorType, Type
+
+
+class Tolerance(Enum):
+    """How far a correct kernel may be from the reference, as (relative, absolute) in units of the
+    output dtype's epsilon; for accumulations the relative part grows with the terms summed."""
+
+    EXACT = (0.0, 0.0)
+    ROUNDED = (1.0, 0.0)
+    FUNCTION = (8.0, 2.0)
+    ACCUMULATED = (32.0, 16.0)
+
+
+class Compute(Enum):
+    """How the reference runs on floats narrower than f64. Either way the result is the real-number
+    result rounded once to the output dtype."""
+
+    NATIVE = "in the dtype itself, which already rounds correctly (or moves data only)"
+    WIDE = "widened to f64, rounded once at the end"
+    STORED = "on the bits of the stated dtype, also where floats are otherwise carried in f64"
+
+
+class Sample(NamedTuple):
+    """Arguments that an op accepts. `fixed` lists the inputs whose content must stay as it is."""
+
+    inputs: tuple[Any, ...]
+    attrs: Mapping[str, Any] = {}
+    fixed: tuple[int, ...] = ()
+
+
+class Decomposition(Protocol):
+    """Builds the op out of simpler ones: `(builder, *values, **attrs) -> value(s)`."""
+
+    def __call__(self, b: Any, /, *inputs: Any, **attrs: Any) -> Any: ...
+
+
+Samples = Callable[[np.random.Generator, DType], Iterable[Sample]]
+ShapeRule = Callable[..., "Sequence[Shape]"]
+TypeRule = Callable[..., "Sequence[Type]"]
+
+
+@dataclass(frozen=True, slots=True)
+class Param:
+    """One input: `dtype` is a type variable or a dtype name; `kind` is one, optional or variadic."""
+
+    name: str
+    dtype: str
+    kind: str
+
+
+@dataclass(frozen=True, eq=False)
+class OpDef:
+    """The definition of one op. `parts` is its decomposition; None makes it a milli-op."""
+
+    name: str
+    doc: str
+    family: str
+    params: tuple[Param, ...]
+    results: tuple[str, ...]
+    typevars: Mapping[str, tuple[DType, ...]]
+    attrs: Mapping[str, Any]
+    reference: Callable[..., Any]
+    shape: ShapeRule | None
+    types: TypeRule | None
+    parts: Decomposition | None
+    symbolic: Callable[..., Any] | None
+    content: Callable[..., Any] | None
+    tolerance: Tolerance
+    compute: Compute
+    samples: Samples
+    host: bool
+    regions: int
+    effects: bool
+
+    @property
+    def is_milli(self) -> bool:
+        """True for primitives, False for composites."""
+        return self.parts is None
+
+    @property
+    def main_dtypes(self) -> tuple[DType, ...]:
+        """The dtypes of the first type variable: what tests sweep over."""
+        return next(iter(self.typevars.values()), (dtypes.i64,))
+
+    def infer(self, facts: Sequence[Fact | None], attrs: Mapping[str, Any]) -> list[Type]:
+        """The types of the results; TypeError or ValueError where the arguments do not fit."""
+        bound = self._bind(facts)
+        if self.types is not None:
+            return list(self.types(*facts, **attrs))
+        assert self.shape is not None
+        shapes = self.shape(*facts, **attrs)
+        tokens = self.results if len(self.results) == len(shapes) else self.results[:1] * len(shapes)
+        return [
+            TensorType(self._result_dtype(token, bound, attrs), shape)
+            for token, shape in zip(tokens, shapes, strict=True)
+        ]
+
+    def param(self, index: int) -> Param | None:
+        """The parameter that takes input number `index`."""
+        if index < len(self.params):
+            return self.params[index]
+        last = self.params[-1] if self.params else None
+        return last if last is not None and last.kind == "variadic" else None
+
+    def _bind(self, facts: Sequence[Fact | None]) -> dict[str, DType]:
+        bound: dict[str, DType] = {}
+        for index, fact in enumerate(facts):
+            param = self.param(index)
+            if param is None:
+                raise TypeError(f"{self.name} takes {len(self.params)} inputs, got {len(facts)}")
+            if fact is None:
+                if param.kind == "one":
+                    raise TypeError(f"{self.name} needs its input '{param.name}'")
+                continue
+            if param.dtype == "any":
+                continue
+            if not isinstance(fact.type, TensorType):
+                raise TypeError(f"{self.name} takes a tensor as '{param.name}', got {fact.type}")
+            self._bind_one(param, fact.type.dtype, bound)
+        missing = [p.name for p in self.params[len(facts) :] if p.kind == "one"]
+        if missing:
+            raise TypeError(f"{self.name} needs its input '{missing[0]}'")
+        return bound
+
+    def _bind_one(self, param: Param, dtype: DType, bound: dict[str, DType]) -> None:
+        allowed = self.typevars.get(param.dtype)
+        if allowed is None:
+            if dtype.name != param.dtype:
+                raise TypeError(f"{self.name} takes {param.dtype} as '{param.name}', got {dtype}")
+            return
+        if bound.setdefault(param.dtype, dtype) is not dtype:
+            raise TypeError(f"{self.name}: '{param.name}' is {dtype} where {bound[param.dtype]} was expected")
+        if dtype not in allowed:
+            raise TypeError(f"{self.name} is not defined for {dtype}")
+
+    def _result_dtype(self, token: str, bound: Mapping[str, DType], attrs: Mapping[str, Any]) -> DType:
+        if token.startswith("@"):
+            return attrs[token[1:]]
+        return bound[token] if token in bound else dtypes.by_name(token)
+
+
+@dataclass(frozen=True)
+class Registry:
+    """The closed table of core ops, in order of definition."""
+
+    table: dict[str, OpDef] = field(default_factory=dict[str, OpDef])
+
+    def __getitem__(self, name: str) -> OpDef:
+        return self.table[name]
+
+    def get(self, name: str) -> OpDef | None:
+        """The definition of `name`, None if it is no core op."""
+        return self.table.get(name)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.table
+
+    def __iter__(self) -> Any:
+        return iter(self.table.values())
+
+    def add(self, definition: OpDef) -> None:
+        """Enter a definition; a name is defined once."""
+        if definition.name in self.table:
+            raise ValueError(f"core op {definition.name} is defined twice")
+        self.table[definition.name] = definition
+
+
+CORE = Registry()
+
+
+def no_samples(rng: np.random.Generator, dtype: DType) -> Iterable[Sample]:
+    """For ops that are tested by hand-written cases only (control flow)."""
+    return ()
+
+
+def op(
+    signature: str,
+    *,
+    name: str = "",
+    shape: ShapeRule | None = None,
+    types: TypeRule | None = None,
+    parts: Decomposition | None = None,
+    symbolic: Callable[..., Any] | bool = False,
+    content: Callable[..., Any] | None = None,
+    tolerance: Tolerance = Tolerance.EXACT,
+    compute: Compute = Compute.NATIVE,
+    samples: Samples = no_samples,
+    host: bool = False,
+    regions: int = 0,
+    effects: bool = False,
+    **typevars: tuple[DType, ...],
+) -> Callable[[Callable[..., Any]], OpDef]:
+    """Define a core op from its reference function.
+
+    `signature` gives dtypes only, `"T, T, i64? -> T, bool"`: a type variable (its dtypes follow as a
+    keyword), a dtype name, `any` for what is no tensor, or `@attr` in a result for the dtype in that
+    attribute; `?` marks an optional input, `*` a variadic one. Input names come from the reference's
+    positional parameters, attributes and their defaults from its keyword-only ones, the documentation
+    from its docstring. `shape` maps the inputs' facts to the results' shapes; `types` replaces it for
+    ops on sequences and the like. `symbolic=True` says that the reference also works on object arrays
+    of dims; a function does that job where the reference itself cannot. `content` gives the result's
+    content where the inputs' types alone determine it.
+    """
+    left, _, right = signature.partition("->")
+    tokens = [token.strip() for token in left.split(",") if token.strip()]
+
+    def define(reference: Callable[..., Any]) -> OpDef:
+        parameters = inspect.signature(reference).parameters.values()
+        positional = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY, p.VAR_POSITIONAL)]
+        keywords = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "regions"}
+        params = tuple(_param(p.name, token) for p, token in zip(positional, tokens, strict=True))
+        definition = OpDef(
+            name=name or reference.__name__.rstrip("_"),
+            doc=inspect.getdoc(reference) or "",
+            family=reference.__module__.rpartition(".")[2],
+            params=params,
+            results=tuple(token.strip() for token in right.split(",")),
+            typevars=typevars,
+            attrs=keywords,
+            reference=reference,
+            shape=shape,
+            types=types,
+            parts=parts,
+            symbolic=reference if symbolic is True else symbolic or None,
+            content=content,
+            tolerance=tolerance,
+            compute=compute,
+            samples=samples,
+            host=host,
+            regions=regions,
+            effects=effects,
+        )
+        CORE.add(definition)
+        return definition
+
+    return define
+
+
+def _param(name: str, token: str) -> Param:
+    kinds = {"?": "optional", "*": "variadic"}
+    return Param(name, token.rstrip("?*"), kinds.get(token[-1], "one"))
+
+
+def complete_attrs(definition: OpDef, given: Mapping[str, Any]) -> dict[str, Any]:
+    """`given` with the defaults filled in; TypeError names an attribute that is unknown or missing."""
+    unknown = given.keys() - definition.attrs.keys()
+    if unknown:
+        raise TypeError(f"{definition.name} has no attribute '{min(unknown)}'")
+    merged = {**definition.attrs, **given}
+    missing = [key for key, value in merged.items() if value is inspect.Parameter.empty]
+    if missing:
+        raise TypeError(f"{definition.name} needs its attribute '{missing[0]}'")
+    return merged
+
+
+def as_results(outcome: Any) -> tuple[Any, ...]:
+    """What a reference returned, as a tuple of results."""
+    return outcome if isinstance(outcome, tuple) else (outcome,)  # pyright: ignore[reportUnknownVariableType]
+
+
+def evaluate(definition: OpDef, inputs: Sequence[Any], attrs: Mapping[str, Any], dtypes_out: Sequence[Any]) -> Any:
+    """Run the reference in `exact` mode: results in `dtypes_out` (NumPy dtypes; None leaves a result alone)."""
+    if definition.compute is Compute.WIDE:
+        inputs = [widen(value) for value in inputs]
+    outcome = as_results(definition.reference(*inputs, **attrs))
+    return tuple(narrow(value, dtype) for value, dtype in zip(outcome, dtypes_out, strict=True))
+
+
+_WIDER: dict[Any, Any] = {
+    **{d.numpy: np.dtype(np.float64) for d in dtypes.ALL if d.is_float and d.bits < 64},
+    dtypes.c64.numpy: dtypes.c128.numpy,
+}
+
+
+def widen(value: Any) -> Any:
+    """A float array as f64, a complex one as c128; anything else as it is."""
+    wider = _WIDER.get(value.dtype) if isinstance(value, np.ndarray) else None
+    return value if wider is None else value.astype(wider)
+
+
+def narrow(value: Any, dtype: Any) -> Any:
+    """`value` as an array of `dtype`; as it is where `dtype` is None (no tensor)."""
+    return value if dtype is None else np.asarray(value).astype(dtype, copy=False)
+
+
+def carrier(kind: Type) -> Any:
+    """The NumPy dtype that carries a tensor type; None for what is no tensor."""
+    return kind.dtype.numpy if isinstance(kind, TensorType) else None
+
+
+__all__ = ["CORE", "Array", "Compute", "OpDef", "Param", "Registry", "Sample", "Tolerance", "op"]

@@ -1,0 +1,33 @@
+"""The reference target: always there, takes every core op, defines what is right."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from assay.ir.graph import Graph, Node
+from assay.limits import DEFAULT, Limits
+from assay.ops import CORE
+from assay.targets.base import YES, Executable, Probe, Support
+from assay.targets.reference.interpreter import Mode, Program
+
+
+class ReferenceTarget:
+    """The oracle as a target; `mode` is `exact` or `precise`."""
+
+    name = "reference"
+
+    def __init__(self, mode: Mode = "exact", limits: Limits = DEFAULT) -> None:
+        self.mode: Mode = mode
+        self.limits = limits
+
+    def probe(self) -> Probe:
+        """Always present."""
+        return Probe(True, details={"numpy": np.__version__, "mode": self.mode})
+
+    def support(self, node: Node) -> Support:
+        """Every core op."""
+        return YES if node.op in CORE else Support(False, f"'{node.op}' is no core op")
+
+    def compile(self, segment: Graph) -> Executable:
+        """Make the segment ready for the interpreter."""
+        return Program(segment, self.mode, self.limits)

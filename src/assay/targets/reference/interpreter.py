@@ -1,0 +1,311 @@
+"""The oracle: runs a graph node by node through the NumPy references that define the ops.
+
+`exact` rounds to the stated dtype at every op: each result is the real-number result of the op,
+computed with f64 accumulation and rounded once. `precise` carries f16, bf16 and f32 in f64 throughout,
+so that the distance between the two shows how much rounding alone can do. Tiny floats are storage
+formats and stay as they are in both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, cast
+
+import numpy as np
+
+from assay.errors import AssayError, LimitExceeded, RunFailed
+from assay.ir import dtypes
+from assay.ir.dims import Dim, Expr, evaluate
+from assay.ir.dtypes import FLOATS, Array, DType
+from assay.ir.facts import SMALL, Fact
+from assay.ir.graph import Graph, Node, Value, used
+from assay.ir.types import OptionalType, SequenceType, TensorType, Type
+from assay.limits import Limits
+from assay.ops.builder import check_size
+from assay.ops.lowering import lower
+from assay.ops.registry import CORE, Compute, OpDef, as_results, narrow, widen
+from assay.targets.base import Event, Observer
+
+Mode: TypeAlias = Literal["exact", "precise"]
+Env: TypeAlias = dict[Any, Any]
+Kernel: TypeAlias = Callable[[Sequence[Any]], tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One node made ready: what it reads and writes, what nobody reads after it."""
+
+    node: Node
+    definition: OpDef
+    kernel: Kernel | None
+    sized_at_run: bool
+    dead: tuple[Value, ...]
+
+
+class Program:
+    """A graph made ready to run. Immutable after construction, so that threads may share it."""
+
+    def __init__(self, graph: Graph, mode: Mode, limits: Limits) -> None:
+        self.graph, self.mode, self.limits = graph, mode, limits
+        carry = widen if mode == "precise" else _as_is
+        self._constants = {value: carry(array) for value, array in graph.constants.items()}
+        last_use = _last_uses(graph)
+        self._steps = [self._prepare(node, last_use[index]) for index, node in enumerate(graph.nodes)]
+        self._bodies = {
+            region: Program(region, mode, limits)
+            for node in graph.nodes
+            if node.op != "deferred"
+            for region in node.regions
+        }
+        self._late: dict[Any, Program] = {}
+
+    def run(self, inputs: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
+        """The outputs for these inputs. RunFailed names the node where it went wrong."""
+        with np.errstate(all="ignore"):
+            outputs = self.run_in({}, inputs, observer)
+        return tuple(_restored(value, out.type) for value, out in zip(outputs, self.graph.outputs, strict=True))
+
+    def run_in(self, env: Env, inputs: Sequence[Any], observer: Observer | None) -> tuple[Any, ...]:
+        """Run as a region: `env` holds what the enclosing graphs have computed."""
+        carry = _widened if self.mode == "precise" else _as_is
+        env.update(self._constants)
+        env.update((value, carry(given)) for value, given in zip(self.graph.inputs, inputs, strict=True))
+        symbols = _bindings(self.graph.inputs, env)
+        for step in self._steps:
+            self._run_step(step, env, symbols, observer)
+        return tuple(env[value] for value in self.graph.outputs)
+
+    def _run_step(self, step: Step, env: Env, symbols: Mapping[str, int], observer: Observer | None) -> None:
+        node = step.node
+        arguments = [None if value is None else env[value] for value in node.inputs]
+        started = time.perf_counter() if observer else 0.0
+        try:
+            if step.sized_at_run:
+                self._check_size(step, arguments)
+            if step.kernel is not None:
+                results = step.kernel(arguments)
+            else:
+                regions = tuple(Body(self, region, env, observer) for region in node.regions)
+                results = as_results(step.definition.reference(*arguments, **node.attrs, regions=regions))
+        except AssayError:
+            raise
+        except Exception as error:
+            raise RunFailed(f"{node.op}: {type(error).__name__}: {error}", where=str(node.origin)) from error
+        for value, result in zip(node.outputs, results, strict=True):
+            self._check_type(node, value.type, result, symbols)
+            env[value] = result
+        if observer is not None:
+            elapsed = time.perf_counter() - started
+            live = sum(array.nbytes for array in env.values() if isinstance(array, np.ndarray))
+            observer(Event(node, tuple(results), elapsed, live))
+        for value in step.dead:
+            del env[value]
+
+    def _prepare(self, node: Node, dead: tuple[Value, ...]) -> Step:
+        definition = CORE.get(node.op)
+        if definition is None:
+            raise RunFailed(f"the oracle has no op '{node.op}'", where=str(node.origin))
+        sized_at_run = not definition.regions and not all(_is_static(value.type) for value in node.outputs)
+        kernel = None if definition.regions else make_kernel(definition, node, self.mode)
+        return Step(node, definition, kernel, sized_at_run, dead)
+
+    def _check_size(self, step: Step, arguments: Sequence[Any]) -> None:
+        """Ask the shape rule how large the results will be, before they are made."""
+        facts = [
+            None if value is None else _runtime_fact(value.type, argument)
+            for value, argument in zip(step.node.inputs, arguments, strict=True)
+        ]
+        for kind in step.definition.infer(facts, step.node.attrs):
+            if isinstance(kind, TensorType) and kind.shape is not None:
+                check_size(kind.shape, kind.dtype, self.limits)
+
+    def _check_type(self, node: Node, kind: Type, result: Any, symbols: Mapping[str, int]) -> None:
+        if not isinstance(kind, TensorType):
+            return
+        carrier = _carrier(kind.dtype, self.mode)
+        if not isinstance(result, np.ndarray) or result.dtype != carrier or not _fits(result.shape, kind.shape, symbols):
+            got = f"{result.dtype}{list(result.shape)}" if isinstance(result, np.ndarray) else type(result).__name__
+            raise RunFailed(
+                f"{node.op} gave {got} where its rule says {kind}",
+                where=str(node.origin),
+                hint="the op's shape or dtype rule and its reference disagree: please report this",
+            )
+
+    def late(self, graph: Graph, inputs: Sequence[Any], decomposed: bool) -> Program:
+        """The program of a deferred region for these very inputs, lowered now that all is known."""
+        facts = [_late_fact(value.type, given) for value, given in zip(graph.inputs, inputs, strict=True)]
+        key = (graph, tuple(_key(fact) for fact in facts))
+        found = self._late.get(key)
+        if found is None:
+            if len(self._late) >= 256:
+                self._late.clear()
+            lowered = lower(graph, facts, decomposed=decomposed, limits=self.limits)
+            found = self._late[key] = Program(lowered, self.mode, self.limits)
+        return found
+
+    def body(self, graph: Graph) -> Program:
+        """The program of a region of one of this graph's nodes."""
+        return self._bodies[graph]
+
+
+class Body:
+    """A region as control-flow references see it: a function, with what they need to know of its graph."""
+
+    def __init__(self, owner: Program, graph: Graph, env: Env, observer: Observer | None) -> None:
+        self.graph = graph
+        self._owner, self._env, self._observer = owner, env, observer
+
+    def run(self, *inputs: Any) -> tuple[Any, ...]:
+        """The region's outputs."""
+        return self._owner.body(self.graph).run_in(self._env, inputs, self._observer)
+
+    def lower_and_run(self, inputs: Sequence[Any], decomposed: bool) -> tuple[Any, ...]:
+        """Lower a region of source ops for these inputs, then run it."""
+        program = self._owner.late(self.graph, inputs, decomposed)
+        return program.run_in({}, inputs, self._observer)
+
+    def check_iterations(self, iteration: int) -> None:
+        """LimitExceeded when a loop has run too often."""
+        if iteration >= self._owner.limits.loop_iterations:
+            raise LimitExceeded(f"a loop ran {iteration} times", hint="raise Limits.loop_iterations if it should")
+
+    def stack(self, index: int, rows: Sequence[Array]) -> Array:
+        """What a loop collected in its output number `index` (of the collected ones), stacked."""
+        collected = len(self.graph.outputs) - len(self.graph.inputs) + 1
+        kind = cast(TensorType, self.graph.outputs[len(self.graph.outputs) - collected + index].type)
+        if rows:
+            check_size((len(rows), *rows[0].shape), kind.dtype, self._owner.limits)
+            return np.stack(rows)
+        shape = tuple(d if isinstance(d, int) else 0 for d in kind.shape or ())
+        return np.zeros((0, *shape), _carrier(kind.dtype, self._owner.mode))
+
+
+def make_kernel(definition: OpDef, node: Node, mode: Mode) -> Kernel:
+    """The reference of `definition` with attributes bound and results rounded as `mode` says."""
+    reference, attrs = definition.reference, dict(node.attrs)
+    kinds = [value.type for value in node.outputs]
+    if mode == "exact":
+        carriers = [_carrier(k.dtype, mode) if isinstance(k, TensorType) else None for k in kinds]
+        if definition.compute is Compute.WIDE and _touches_narrow_floats(node):
+            return lambda xs: _rounded(reference(*map(widen, xs), **attrs), carriers)
+        return lambda xs: _rounded(reference(*xs, **attrs), carriers)
+    if definition.compute is Compute.STORED:
+        given = [_carrier(cast(TensorType, v.type).dtype, "exact") for v in node.inputs if v is not None]
+        return lambda xs: tuple(map(widen, as_results(reference(*map(narrow, xs, given), **attrs))))
+    if isinstance(attrs.get("dtype"), DType) and attrs["dtype"] in FLOATS:
+        attrs["dtype"] = dtypes.f64
+    carriers = [_carrier(k.dtype, mode) if isinstance(k, TensorType) else None for k in kinds]
+    return lambda xs: _rounded(reference(*xs, **attrs), carriers)
+
+
+def _rounded(outcome: Any, carriers: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(narrow(value, dtype) for value, dtype in zip(as_results(outcome), carriers, strict=True))
+
+
+def _touches_narrow_floats(node: Node) -> bool:
+    kinds = [value.type for value in (*node.inputs, *node.outputs) if value is not None]
+    return any(isinstance(k, TensorType) and k.dtype not in _WIDE_ALREADY for k in kinds)
+
+
+_WIDE_ALREADY = frozenset(d for d in dtypes.ALL if d.kind not in ("float", "complex") or d.bits in (64, 128) and d is not dtypes.c64)
+
+
+def _carrier(dtype: DType, mode: Mode) -> np.dtype[Any]:
+    if mode == "precise" and dtype in FLOATS:
+        return dtypes.f64.numpy
+    if mode == "precise" and dtype is dtypes.c64:
+        return dtypes.c128.numpy
+    return dtype.numpy
+
+
+def _as_is(value: Any) -> Any:
+    return value
+
+
+def _widened(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_widened(item) for item in cast("list[Any]", value)]
+    tiny = isinstance(value, np.ndarray) and value.dtype in _STORAGE
+    return value if tiny else widen(value)
+
+
+_STORAGE = frozenset(d.numpy for d in dtypes.TINY_FLOATS)
+
+
+def _restored(value: Any, kind: Type) -> Any:
+    """An output as its declared dtype again (in `precise` mode: rounded once, at the very end)."""
+    if isinstance(kind, TensorType):
+        return narrow(value, kind.dtype.numpy)
+    if isinstance(kind, SequenceType):
+        return [_restored(item, kind.elem) for item in value]
+    if isinstance(kind, OptionalType):
+        return None if value is None else _restored(value, kind.elem)
+    return value
+
+
+def _is_static(kind: Type) -> bool:
+    return isinstance(kind, TensorType) and kind.shape is not None and not any(isinstance(d, Expr) for d in kind.shape)
+
+
+def _fits(shape: tuple[int, ...], rule: tuple[Dim, ...] | None, symbols: Mapping[str, int]) -> bool:
+    if rule is None or rule == shape:
+        return True
+    if len(rule) != len(shape):
+        return False
+    return all(
+        size == dim if isinstance(dim, int) else evaluate(dim, symbols) in (None, size)
+        for size, dim in zip(shape, rule, strict=True)
+    )
+
+
+def _bindings(inputs: Sequence[Value], env: Env) -> dict[str, int]:
+    """What the symbols among the inputs' dims stand for in this run."""
+    bound: dict[str, int] = {}
+    for value in inputs:
+        kind, array = value.type, env[value]
+        if isinstance(kind, TensorType) and kind.shape is not None and isinstance(array, np.ndarray):
+            for dim, size in zip(kind.shape, array.shape, strict=False):
+                if isinstance(dim, Expr):
+                    bound.setdefault(str(dim), size)
+    return bound
+
+
+def _last_uses(graph: Graph) -> list[tuple[Value, ...]]:
+    """For each node, the values made in this graph that nothing reads after it."""
+    kept = set(graph.outputs)
+    last: dict[Value, int] = {}
+    for index, node in enumerate(graph.nodes):
+        for value in (*node.outputs, *used(node)):
+            last[value] = index
+    own = {*graph.inputs, *graph.constants, *(value for node in graph.nodes for value in node.outputs)}
+    dead: list[list[Value]] = [[] for _ in graph.nodes]
+    for value, index in last.items():
+        if value in own and value not in kept:
+            dead[index].append(value)
+    return [tuple(values) for values in dead]
+
+
+def _runtime_fact(kind: Type, argument: Any) -> Fact:
+    if isinstance(kind, TensorType) and isinstance(argument, np.ndarray):
+        return Fact(TensorType(kind.dtype, argument.shape), cast(Array, argument))
+    return Fact(kind)
+
+
+def _late_fact(kind: Type, argument: Any) -> Fact:
+    if isinstance(kind, TensorType) and isinstance(argument, np.ndarray):
+        array = cast(Array, argument)
+        telling = array.size <= SMALL and (not kind.dtype.is_float or array.size <= 16)
+        content = narrow(array, kind.dtype.numpy) if telling else None
+        return Fact(TensorType(kind.dtype, array.shape), content)
+    if isinstance(kind, OptionalType) and argument is not None:
+        return _late_fact(kind.elem, argument)
+    return Fact(kind)
+
+
+def _key(fact: Fact) -> Any:
+    content = fact.value
+    if content is None:
+        return fact.type
+    return fact.type, tuple(content.reshape(-1).tolist()) if content.dtype == object else content.tobytes()
