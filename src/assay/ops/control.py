@@ -83,4 +83,4 @@ def loop(trip: Array | None, go: Array | None, *carried: Any, regions: Sequence[
 @op("any* -> any", types=lambda *inputs, **attrs: [], regions=1)
 def deferred(*inputs: Any, reason: str, decomposed: bool = False, regions: Sequence[Any]) -> tuple[Any, ...]:
     """Source ops whose lowering needs facts that only a run supplies; the target lowers and runs the region then."""
-    return regions[0].lower_and_run(inputs, decomposed)
+    return regions[0].lower_and_run(inputs)

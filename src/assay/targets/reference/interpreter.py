@@ -21,7 +21,7 @@ from assay.ir.dims import Dim, Expr, evaluate
 from assay.ir.dtypes import FLOATS, Array, DType
 from assay.ir.facts import SMALL, Fact
 from assay.ir.graph import Graph, Node, Value, used
-from assay.ir.types import OptionalType, SequenceType, TensorType, Type
+from assay.ir.types import OptionalType, SequenceType, TensorType, Type, UnknownType
 from assay.limits import Limits
 from assay.ops.builder import check_size
 from assay.ops.lowering import lower
@@ -87,7 +87,7 @@ class Program:
             if step.kernel is not None:
                 results = step.kernel(arguments)
             else:
-                regions = tuple(Body(self, region, env, observer) for region in node.regions)
+                regions = tuple(Body(self, node, region, env, observer) for region in node.regions)
                 results = as_results(step.definition.reference(*arguments, **node.attrs, regions=regions))
         except AssayError:
             raise
@@ -133,9 +133,11 @@ class Program:
                 hint="the op's shape or dtype rule and its reference disagree: please report this",
             )
 
-    def late(self, graph: Graph, inputs: Sequence[Any], decomposed: bool) -> Program:
-        """The program of a deferred region for these very inputs, lowered now that all is known."""
-        facts = [_late_fact(value.type, given) for value, given in zip(graph.inputs, inputs, strict=True)]
+    def late(self, node: Node, inputs: Sequence[Any]) -> Program:
+        """The program of a deferred node for these very inputs, lowered now that all is known."""
+        graph, decomposed = node.regions[0], node.attrs["decomposed"]
+        declared = [value.type for value in node.inputs if value is not None]
+        facts = [_late_fact(kind, given) for kind, given in zip(declared, inputs, strict=True)]
         key = (graph, tuple(_key(fact) for fact in facts))
         found = self._late.get(key)
         if found is None:
@@ -153,17 +155,17 @@ class Program:
 class Body:
     """A region as control-flow references see it: a function, with what they need to know of its graph."""
 
-    def __init__(self, owner: Program, graph: Graph, env: Env, observer: Observer | None) -> None:
+    def __init__(self, owner: Program, node: Node, graph: Graph, env: Env, observer: Observer | None) -> None:
         self.graph = graph
-        self._owner, self._env, self._observer = owner, env, observer
+        self._owner, self._node, self._env, self._observer = owner, node, env, observer
 
     def run(self, *inputs: Any) -> tuple[Any, ...]:
         """The region's outputs."""
         return self._owner.body(self.graph).run_in(self._env, inputs, self._observer)
 
-    def lower_and_run(self, inputs: Sequence[Any], decomposed: bool) -> tuple[Any, ...]:
+    def lower_and_run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """Lower a region of source ops for these inputs, then run it."""
-        program = self._owner.late(self.graph, inputs, decomposed)
+        program = self._owner.late(self._node, inputs)
         return program.run_in({}, inputs, self._observer)
 
     def check_iterations(self, iteration: int) -> None:
@@ -294,6 +296,8 @@ def _runtime_fact(kind: Type, argument: Any) -> Fact:
 
 
 def _late_fact(kind: Type, argument: Any) -> Fact:
+    if isinstance(kind, UnknownType):
+        kind = type_of_value(argument)
     if isinstance(kind, TensorType) and isinstance(argument, np.ndarray):
         array = cast(Array, argument)
         telling = array.size <= SMALL and (not kind.dtype.is_float or array.size <= 16)
@@ -302,6 +306,17 @@ def _late_fact(kind: Type, argument: Any) -> Fact:
     if isinstance(kind, OptionalType) and argument is not None:
         return _late_fact(kind.elem, argument)
     return Fact(kind)
+
+
+def type_of_value(value: Any) -> Type:
+    """The type of a value at run time."""
+    if isinstance(value, np.ndarray):
+        array = cast(Array, value)
+        return TensorType(dtypes.of(array), array.shape)
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        return SequenceType(type_of_value(items[0])) if items else SequenceType(UnknownType())
+    return UnknownType()
 
 
 def _key(fact: Fact) -> Any:
