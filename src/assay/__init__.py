@@ -1,1 +1,32 @@
-"""Assay compiles ONNX and PyTorch models and tells, op by op, whether the result is right."""
+"""Assay compiles any PyTorch or ONNX model to the hardware at hand and tells, op by op, whether the result is right."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from assay.errors import AssayError as AssayError
+from assay.limits import Limits as Limits
+
+if TYPE_CHECKING:
+    from assay import onnx_backend as onnx_backend
+    from assay.runtime.onnx_session import InferenceSession as InferenceSession
+    from assay.runtime.session import Session as Session
+    from assay.runtime.session import SessionOptions as SessionOptions
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "InferenceSession": "assay.runtime.onnx_session",
+    "Session": "assay.runtime.session",
+    "SessionOptions": "assay.runtime.session",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """What needs more than NumPy is imported when it is first used."""
+    if name == "onnx_backend":
+        return importlib.import_module("assay.onnx_backend")
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'assay' has no attribute '{name}'")

@@ -30,8 +30,8 @@ graph "main" core (%0 "x": f32[batch, 3], %1 "go": bool[], %7 "s": map<string, o
   const %2: f32[2] = [1.0, -inf]
   const %3: f32[20] = zlib"eNpjYKAuAAAAUAAB"
   const %9: string[] = "a\\n\\u{d800}\\"b"
-  %4: f32[2*batch, n[1..8]], %40: f32[?] = conv(%0, %3, _) {b = b"\\u{0}", k = [2, 2.5, none, [f32]], "to do" = i8[1] [3]} \
-from "onnx.Conv@11" "conv1" in "layer1" at "f.py":12 passes ["fold"]
+  %4: f32[2*batch, n[1..8]], %40: f32[?] = conv(%0, _) {b = b"\\u{0}", k = [2, 2.5, none, [f32]], "to do" = i8[1] [3]}\
+ from "onnx.Conv@11" "conv1" in "layer1" at "f.py":12 passes ["fold"]
   _ = "ai.x::print"(%9) from "onnx.Print"
   %5: f32[2] = if(%1) [
     graph "then" core () {
@@ -66,7 +66,7 @@ def test_the_sample_prints_as_it_is() -> None:
     conv, _, branch = graph.nodes
     assert conv.attrs["k"] == (2, 2.5, None, (dtypes.f32,))
     assert conv.attrs["b"] == b"\0"
-    assert conv.inputs[2] is None
+    assert conv.inputs[1] is None
     assert branch.regions[0].outputs[0] is next(iter(graph.constants))
     assert graph.names["conv1_out"] is conv.outputs[0]
     assert branch.origin.merged == (Origin("onnx.Not@1", "n", merged=(Origin("a"),)), Origin("b"))
@@ -169,10 +169,10 @@ def test_large_tensors_can_be_left_out() -> None:
 # ---- what is refused -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("length", range(len(SAMPLE.rstrip())))
-def test_truncated_text_is_refused(length: int) -> None:
-    with pytest.raises(ImportFailed, match=r"line \d+, column \d+"):
-        parse_graph(SAMPLE[:length])
+def test_text_that_is_cut_off_anywhere_is_refused() -> None:
+    for length in range(len(SAMPLE.rstrip())):
+        with pytest.raises(ImportFailed, match=r"line \d+, column \d+"):
+            parse_graph(SAMPLE[:length])
 
 
 @settings(max_examples=400, deadline=None)
@@ -197,7 +197,7 @@ def node(text: str) -> str:
 ZEROS = zlib.compress(bytes(8))
 REFUSED: dict[str, tuple[str, str, int, int]] = {
     "no graph": ("", "expected 'graph', found the end of the text", 1, 1),
-    "more than a graph": (SAMPLE + "x", "expected the end of the text, found 'x'", 25, 1),
+    "more than a graph": (SAMPLE + "x", "expected the end of the text, found 'x'", 20, 1),
     "an odd character": (node("%1: f32[] = $"), r"no token starts with '\$", 2, 15),
     "a string without an end": ('graph "g', "no token starts with", 1, 7),
     "no name": ("graph g", "expected the graph's name in quotes, found 'g'", 1, 7),
@@ -229,8 +229,8 @@ REFUSED: dict[str, tuple[str, str, int, int]] = {
     "a constant of any rank": (const("f32[*]", "[1.0]"), "constant dims", 2, 22),
     "a negative dim": (const("f32[-1]", "[]"), "constant dims", 2, 23),
     "too many dims": (const(f"f32[{', '.join(['1'] * 33)}]", "[1.0]"), "at most 32 constant dims", 2, 118),
-    "too large a dim": (const(f"f32[0, {2**70}]", "[]"), "a shape that NumPy can hold", 2, 44),
-    "too much memory": (const(f"i8[{2**40}]", 'zlib""'), "is larger than", 2, 32),
+    "too large a dim": (const(f"f32[0, {2**70}]", "[]"), "a shape that NumPy can hold", 2, 46),
+    "too much memory": (const(f"i8[{2**40}]", 'zlib""'), "is larger than", 2, 33),
     "too few elements": (const("i8[3]", "[1, 2]"), "expected 3 elements, found 2", 2, 21),
     "an element that does not fit": (const("u8[1]", "[256]"), "literals that fit u8", 2, 21),
     "an int4 that does not fit": (const("i4[1]", "[8]"), "literals that fit i4", 2, 21),

@@ -99,6 +99,8 @@ def tensor_of(dtype: DType, values: Sequence[Any]) -> Array:
     """The flat array that literals denote; ValueError or OverflowError for one that is no such element."""
     if any(type(value) not in _ELEMENTS[dtype.kind] for value in values):
         raise ValueError(f"not a literal of {dtype}")
+    if dtype.is_integer and values and not dtype.limits[0] <= min(values) <= max(values) <= dtype.limits[1]:
+        raise OverflowError(f"{dtype} holds {dtype.limits[0]} to {dtype.limits[1]} only")
     with np.errstate(over="ignore"):
         return np.array(values, dtype.numpy)
 
@@ -238,6 +240,7 @@ def _literals(array: Array, dtype: DType) -> list[Any] | None:
         return exact
     if array.size > INLINE or dtype.kind == "complex":
         return None
+    exact = [math.nan if item != item else item for item in exact]  # a literal has no room for a NaN's payload
     short = [float(str(item)) for item in array.ravel()] if dtype is dtypes.f32 else exact
     for values in (short, exact):
         if tensor_of(dtype, values).tobytes() == array.tobytes():

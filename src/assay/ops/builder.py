@@ -15,16 +15,12 @@ from assay.ir.dims import UNKNOWN, Dim, Expr
 from assay.ir.dtypes import Array, DType
 from assay.ir.facts import SMALL, Fact, is_symbolic, tracked
 from assay.ir.graph import Graph, Node, Origin, Value
-from assay.ir.types import Shape, TensorType, Type
+from assay.ir.types import Shape, TensorType, Type, UnknownType
 from assay.limits import DEFAULT, Limits
-from assay.ops.registry import CORE, OpDef, as_results, carrier, complete_attrs, evaluate
+from assay.ops.registry import CORE, FactMissing, OpDef, as_results, carrier, complete_attrs, evaluate
 
 Operand = Any
 """A Value, None, or a number, list or array that becomes a constant."""
-
-
-class FactMissing(Exception):
-    """A rewrite needs something that is not known yet; what uses it must wait until the program runs."""
 
 
 class Builder:
@@ -33,11 +29,20 @@ class Builder:
     `b.add(x, 1)` emits one op and returns its result; `b.emit("topk", x, …)` returns all results.
     Numbers, lists and arrays become constants of the dtype that the op's signature asks for. Integer
     results whose content is already known become constants, no node is made. With `decomposed`,
-    composites are replaced by their parts on the spot, so that only milli-ops are emitted.
+    composites are replaced by their parts on the spot, so that only milli-ops are emitted; with
+    `accepts`, those composites are that it refuses.
     """
 
-    def __init__(self, *, decomposed: bool = False, limits: Limits = DEFAULT, parent: Builder | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        decomposed: bool = False,
+        accepts: Callable[[Node], bool] | None = None,
+        limits: Limits = DEFAULT,
+        parent: Builder | None = None,
+    ) -> None:
         self.decomposed = decomposed
+        self._accepts = accepts
         self.limits = limits
         self.nodes: list[Node] = []
         self.constants: dict[Value, Array] = {}
@@ -108,14 +113,11 @@ class Builder:
         if contents is not None and all(_is_foldable(fact) for fact in contents):
             return tuple(self.constant(fact.value, cast(TensorType, fact.type).dtype) for fact in contents)
         results = tuple(self._new(fact) for fact in contents or [Fact(kind) for kind in types])
-        self.nodes.append(Node(op, values, results, self._origin, full, regions))
-        return results
-
-    def append(self, node: Node) -> None:
-        """Take over a node whose results were made by `input`-like calls (rewrites use this)."""
-        for value in node.outputs:
-            self._facts.setdefault(value, Fact(value.type))
+        node = Node(op, values, results, self._origin, full, regions)
+        if definition.parts is not None and self._accepts is not None and not self._accepts(node):
+            return self._decompose(definition, values, full)
         self.nodes.append(node)
+        return results
 
     def fresh(self, kind: Type) -> Value:
         """A value that a node made by hand will define."""
@@ -132,7 +134,7 @@ class Builder:
 
     def child(self) -> Builder:
         """A builder for a region of a node of this graph."""
-        return Builder(decomposed=self.decomposed, limits=self.limits, parent=self)
+        return Builder(decomposed=self.decomposed, accepts=self._accepts, limits=self.limits, parent=self)
 
     def finish(self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], **fields: Any) -> Graph:
         """The graph built so far."""
@@ -146,6 +148,8 @@ class Builder:
 
     def dtype(self, value: Value) -> DType:
         """The dtype of a tensor; TypeError for anything else."""
+        if isinstance(value.type, UnknownType):
+            raise FactMissing("the type of an input")
         if not isinstance(value.type, TensorType):
             raise TypeError(f"expected a tensor, got {value.type}")
         return value.type.dtype

@@ -11,7 +11,7 @@ from assay.ir.dims import UNKNOWN, Dim, join
 from assay.ir.dtypes import Array
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph
-from assay.ir.types import OptionalType, SequenceType, Shape, TensorType, Type
+from assay.ir.types import OptionalType, SequenceType, Shape, TensorType, Type, UnknownType
 from assay.ops.registry import op
 
 
@@ -23,6 +23,8 @@ def join_types(a: Type, b: Type) -> Type:
         return SequenceType(join_types(a.elem, b.elem))
     if isinstance(a, OptionalType) and isinstance(b, OptionalType):
         return OptionalType(join_types(a.elem, b.elem))
+    if isinstance(a, UnknownType) or isinstance(b, UnknownType):
+        return UnknownType()
     if a == b:
         return a
     raise TypeError(f"{a} and {b} meet at one value")
@@ -55,6 +57,8 @@ def _loop_types(trip: Fact | None, go: Fact | None, *carried: Fact, regions: tup
 
 
 def _stacked(kind: Type, count: Dim) -> Type:
+    if isinstance(kind, UnknownType):
+        return kind
     if not isinstance(kind, TensorType):
         raise TypeError(f"a loop cannot collect values of type {kind}")
     return TensorType(kind.dtype, None if kind.shape is None else (count, *kind.shape))

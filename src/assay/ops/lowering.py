@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 
@@ -11,8 +12,8 @@ from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value, used
 from assay.ir.types import Type
 from assay.limits import DEFAULT, Limits
-from assay.ops.builder import Builder, FactMissing
-from assay.ops.registry import CORE
+from assay.ops.builder import Builder
+from assay.ops.registry import CORE, FactMissing
 
 
 @dataclass(frozen=True)
@@ -36,25 +37,36 @@ class Lowering:
 
     def region(self, graph: Graph, inputs: Sequence[Type]) -> Graph:
         """`graph`, a body within the source, lowered for inputs of these types."""
+        with self.nested():
+            return self.graph(graph, [Fact(kind) for kind in inputs])
+
+    @contextmanager
+    def nested(self) -> Iterator[Builder]:
+        """Build a region of the next node: inside, `builder` is a child of the current one."""
         outer, self.builder = self.builder, self.builder.child()
         try:
-            return self.graph(graph, [Fact(kind) for kind in inputs])
+            yield self.builder
         finally:
             self.builder = outer
+
+    def inline(self, graph: Graph, inputs: Sequence[Value]) -> list[Value]:
+        """The outputs of a body of the source whose nodes are put right here."""
+        self.values.update(zip(graph.inputs, inputs, strict=True))
+        for value, array in graph.constants.items():
+            self.values[value] = self.builder.constant(array)
+        for node in graph.nodes:
+            self.node(node)
+        return [self.values[value] for value in graph.outputs]
 
     def graph(self, graph: Graph, inputs: Sequence[Fact]) -> Graph:
         """`graph` lowered into the current builder and finished."""
         b = self.builder
-        for value, fact in zip(graph.inputs, inputs, strict=True):
-            self.values[value] = b.input(fact.type, fact.value)
-        for value, array in graph.constants.items():
-            self.values[value] = b.constant(array)
-        for node in graph.nodes:
-            self.node(node)
+        given = [b.input(fact.type, fact.value) for fact in inputs]
+        outputs = self.inline(graph, given)
         return b.finish(
             graph.name,
-            [self.values[value] for value in graph.inputs],
-            [self.values[value] for value in graph.outputs],
+            given,
+            outputs,
             names={name: self.values[value] for name, value in graph.names.items() if value in self.values},
             input_names=graph.input_names,
             output_names=graph.output_names,
@@ -83,9 +95,18 @@ class Lowering:
         self.values.update(zip(node.outputs, results, strict=False))
 
     def _lower(self, node: Node, inputs: Sequence[Value | None]) -> Sequence[Value]:
+        if node.op == "deferred":
+            return self._copy_deferred(node, inputs)
         if node.op in CORE:
-            return self.builder.emit(node.op, *inputs, **node.attrs)
+            regions = tuple(self.region(r, [value.type for value in r.inputs]) for r in node.regions)
+            return self.builder.emit(node.op, *inputs, regions=regions, **node.attrs)
         return _dialect(node).lower(self, node, inputs)
+
+    def _copy_deferred(self, node: Node, inputs: Sequence[Value | None]) -> Sequence[Value]:
+        results = tuple(self.builder.fresh(value.type) for value in node.outputs)
+        given = tuple(value for value in inputs if value is not None)
+        self.builder.defer(node.regions[0], given, results, node.attrs["reason"])
+        return results
 
     def _defer(self, node: Node, inputs: Sequence[Value | None], reason: str) -> Sequence[Value]:
         b = self.builder
@@ -110,13 +131,15 @@ def lower(
     facts: Sequence[Fact] | None = None,
     *,
     decomposed: bool = False,
+    accepts: Callable[[Node], bool] | None = None,
     limits: Limits = DEFAULT,
 ) -> Graph:
     """`graph` in core ops. `facts` say more of the inputs than their types do, where something is known.
 
-    With `decomposed`, composites are replaced by their parts, so that the result holds milli-ops alone.
+    With `decomposed`, composites are replaced by their parts, so that the result holds milli-ops alone;
+    with `accepts`, only the composites that it refuses are.
     """
-    builder = Builder(decomposed=decomposed, limits=limits)
+    builder = Builder(decomposed=decomposed, accepts=accepts, limits=limits)
     return Lowering(builder).graph(graph, facts or [Fact(value.type) for value in graph.inputs])
 
 

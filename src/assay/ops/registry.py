@@ -13,7 +13,11 @@ import numpy as np
 from assay.ir import dtypes
 from assay.ir.dtypes import Array, DType
 from assay.ir.facts import Fact
-from assay.ir.types import Shape, TensorType, Type
+from assay.ir.types import Shape, TensorType, Type, UnknownType
+
+
+class FactMissing(Exception):
+    """A rewrite needs something that is not known yet; what uses it must wait until the program runs."""
 
 
 class Tolerance(Enum):
@@ -129,6 +133,8 @@ class OpDef:
                 continue
             if param.dtype == "any":
                 continue
+            if isinstance(fact.type, UnknownType):
+                raise FactMissing(f"the type of '{param.name}'")
             if not isinstance(fact.type, TensorType):
                 raise TypeError(f"{self.name} takes a tensor as '{param.name}', got {fact.type}")
             self._bind_one(param, fact.type.dtype, bound)

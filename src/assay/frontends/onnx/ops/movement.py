@@ -9,7 +9,7 @@ from assay.frontends.onnx.registry import Builder, Results, Source, onnx_op
 from assay.frontends.onnx.types import dtype_of
 from assay.ir import dtypes
 from assay.ir.graph import Value
-from assay.ops.builder import FactMissing
+from assay.ops.registry import FactMissing
 
 
 @onnx_op("Identity")

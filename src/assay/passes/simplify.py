@@ -1,0 +1,127 @@
+"""Simplification: removes nodes that change nothing, joins what two neighbours do in one.
+
+Exact rules, for any dtype and content:
+- `cast` to the dtype it has; `reshape` and `expand` to the shape it has; `transpose` in order;
+  `concat` of one; `pad` by zeros: the input itself.
+- `reshape` of a `reshape`, `transpose` of a `transpose`: the latter alone, on the first one's input.
+- `mul` and `div` by the constant 1, `sub` of the constant 0: the other operand, if it has the result's type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from assay.ir.dtypes import Array
+from assay.ir.graph import Graph, Node, Value
+from assay.passes.rewrite import Replaced
+
+Rule = Callable[["_Context", Node], "Node | Value | None"]
+
+
+class _Context:
+    """What a rule may ask: who made a value, and what constants hold."""
+
+    def __init__(self, makers: dict[Value, Node], constants: Mapping[Value, Array]) -> None:
+        self.makers, self.constants = makers, constants
+
+    def maker(self, value: Value | None, op: str) -> Node | None:
+        """The node that made `value`, if it applies `op`."""
+        node = self.makers.get(value) if value is not None else None
+        return node if node is not None and node.op == op else None
+
+    def is_all(self, value: Value | None, number: int) -> bool:
+        """True if `value` is a constant whose every element is `number`."""
+        array = self.constants.get(value) if value is not None else None
+        return array is not None and array.dtype != object and array.size <= 64 and bool(np.all(array == number))
+
+
+def _if_same_type(ctx: _Context, node: Node) -> Value | None:
+    source = node.inputs[0]
+    static = getattr(node.outputs[0].type, "shape", None)
+    known = static is not None and all(isinstance(d, int) for d in static)
+    return source if source is not None and known and source.type == node.outputs[0].type else None
+
+
+def _cast(ctx: _Context, node: Node) -> Value | None:
+    source = node.inputs[0]
+    return source if source is not None and source.type == node.outputs[0].type else None
+
+
+def _transpose(ctx: _Context, node: Node) -> Node | Value | None:
+    perm = tuple(node.attrs["perm"])
+    if perm == tuple(range(len(perm))):
+        return node.inputs[0]
+    inner = ctx.maker(node.inputs[0], "transpose")
+    if inner is None:
+        return None
+    joined = tuple(inner.attrs["perm"][axis] for axis in perm)
+    return replace(node, inputs=inner.inputs, attrs={"perm": joined}, origin=node.origin.touched_by("simplify"))
+
+
+def _reshape(ctx: _Context, node: Node) -> Node | Value | None:
+    unchanged = _if_same_type(ctx, node)
+    inner = ctx.maker(node.inputs[0], "reshape")
+    if unchanged is not None or inner is None:
+        return unchanged
+    return replace(node, inputs=(inner.inputs[0], node.inputs[1]), origin=node.origin.touched_by("simplify"))
+
+
+def _concat(ctx: _Context, node: Node) -> Value | None:
+    return node.inputs[0] if len(node.inputs) == 1 else None
+
+
+def _pad(ctx: _Context, node: Node) -> Value | None:
+    return node.inputs[0] if ctx.is_all(node.inputs[1], 0) else None
+
+
+def _neutral(number: int, either: bool) -> Rule:
+    """Drops an operand that is all `number`; on the left side too if `either`."""
+
+    def rule(ctx: _Context, node: Node) -> Value | None:
+        left, right = node.inputs
+        for operand, other in ((right, left), (left, right))[: 2 if either else 1]:
+            if other is not None and other.type == node.outputs[0].type and ctx.is_all(operand, number):
+                return other
+        return None
+
+    return rule
+
+
+_RULES: dict[str, Rule] = {
+    "cast": _cast,
+    "reshape": _reshape,
+    "expand": _if_same_type,
+    "transpose": _transpose,
+    "concat": _concat,
+    "pad": _pad,
+    "mul": _neutral(1, either=True),
+    "div": _neutral(1, either=False),
+    "sub": _neutral(0, either=False),
+}
+
+
+def simplify(graph: Graph) -> Graph:
+    """`graph` without steps that change nothing."""
+    return _simplify(graph, {}, graph.constants, Replaced())
+
+
+def _simplify(graph: Graph, makers: dict[Value, Node], constants: Mapping[Value, Array], replaced: Replaced) -> Graph:
+    context = _Context(makers, constants)
+    nodes: list[Node] = []
+    for original in graph.nodes:
+        node = replaced.in_node(original)
+        if node.regions and node.op != "deferred":
+            bodies = tuple(_simplify(r, makers, {**constants, **r.constants}, replaced) for r in node.regions)
+            node = replace(node, regions=bodies)
+        rule = _RULES.get(node.op)
+        better = rule(context, node) if rule is not None else None
+        if isinstance(better, Value):
+            replaced.note(node.outputs[0], better)
+            continue
+        node = better or node
+        makers.update((value, node) for value in node.outputs)
+        nodes.append(node)
+    return replaced.in_graph(graph, nodes)

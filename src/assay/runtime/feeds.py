@@ -1,0 +1,106 @@
+"""Checking what a user feeds: one clear sentence for whatever does not fit."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from assay.errors import BadFeed
+from assay.ir import dtypes
+from assay.ir.dims import UNKNOWN, Expr
+from assay.ir.dtypes import Array, DType
+from assay.ir.graph import Graph
+from assay.ir.types import MapType, OptionalType, SequenceType, TensorType, Type
+
+
+def check_feeds(graph: Graph, feeds: Mapping[str, Any]) -> list[Any]:
+    """The inputs in the graph's order, as arrays. BadFeed names what is missing, extra or does not fit."""
+    signature = ", ".join(f"{name}: {value.type}" for name, value in zip(graph.input_names, graph.inputs, strict=True))
+    for name in feeds:
+        if name not in graph.input_names:
+            close = difflib.get_close_matches(name, graph.input_names, 1)
+            hint = f"did you mean '{close[0]}'?" if close else f"the model takes {signature or 'no inputs'}"
+            raise BadFeed(f"the model has no input '{name}'", hint=hint)
+    bound: dict[str, tuple[int, str]] = {}
+    checked: list[Any] = []
+    for name, value in zip(graph.input_names, graph.inputs, strict=True):
+        if name not in feeds and not isinstance(value.type, OptionalType):
+            raise BadFeed(f"the input '{name}' is missing", hint=f"the model takes {signature}")
+        checked.append(_fitted(name, feeds.get(name), value.type, bound))
+    return checked
+
+
+def _fitted(name: str, given: Any, kind: Type, bound: dict[str, tuple[int, str]]) -> Any:
+    if isinstance(kind, OptionalType):
+        return None if given is None else _fitted(name, given, kind.elem, bound)
+    if isinstance(kind, SequenceType):
+        if not isinstance(given, list | tuple):
+            raise BadFeed(f"the input '{name}' takes a list of values, got {type(given).__name__}")
+        items = cast("list[Any]", given)
+        return [_fitted(f"{name}[{i}]", item, kind.elem, {}) for i, item in enumerate(items)]
+    if isinstance(kind, MapType):
+        if not isinstance(given, Mapping):
+            raise BadFeed(f"the input '{name}' takes a dictionary, got {type(given).__name__}")
+        return given  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(kind, TensorType):
+        return given
+    array = _array(name, given, kind.dtype)
+    _check_shape(name, array, kind, bound)
+    return array
+
+
+def _array(name: str, given: Any, dtype: DType) -> Array:
+    if given is None:
+        raise BadFeed(f"the input '{name}' is None", hint=f"give an array of {dtype}")
+    if not hasattr(given, "dtype"):
+        given = _from_python(name, given, dtype)
+    array = np.asarray(given)
+    try:
+        found = dtypes.of(array)
+    except TypeError as error:
+        raise BadFeed(f"the input '{name}' has the dtype {array.dtype}, the model takes {dtype}") from error
+    if found is not dtype:
+        raise BadFeed(
+            f"the input '{name}' is {found}, the model takes {dtype}",
+            hint=f"convert it: {name}.astype(np.{dtype.numpy.name})" if dtype.numpy.kind in "fiub" else "",
+        )
+    if dtype is dtypes.string:
+        return _strings(array)
+    return array.astype(dtype.numpy, copy=False)
+
+
+def _strings(array: Array) -> Array:
+    decoded = [item.decode() if isinstance(item, bytes) else str(item) for item in array.reshape(-1).tolist()]
+    result = np.empty(array.size, dtype=object)
+    result[:] = decoded
+    return result.reshape(array.shape)
+
+
+def _from_python(name: str, given: Any, dtype: DType) -> Array:
+    """Numbers and lists carry no dtype of their own: they take the model's."""
+    try:
+        return np.array(given, dtype=dtype.numpy)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise BadFeed(f"the input '{name}' is no array of {dtype}: {error}") from error
+
+
+def _check_shape(name: str, array: Array, kind: TensorType, bound: dict[str, tuple[int, str]]) -> None:
+    if kind.shape is None:
+        return
+    if array.ndim != len(kind.shape):
+        raise BadFeed(
+            f"the input '{name}' has {array.ndim} dims {list(array.shape)}, the model takes {len(kind.shape)}: {kind}"
+        )
+    for axis, (size, dim) in enumerate(zip(array.shape, kind.shape, strict=True)):
+        if isinstance(dim, int) and size != dim:
+            raise BadFeed(f"dim {axis} of the input '{name}' is {size}, the model takes {dim}: {kind}")
+        if isinstance(dim, Expr) and dim is not UNKNOWN:
+            before, where = bound.setdefault(str(dim), (size, f"dim {axis} of '{name}'"))
+            if before != size:
+                raise BadFeed(
+                    f"'{dim}' is {before} as {where} but {size} as dim {axis} of '{name}'",
+                    hint=f"all dims called '{dim}' must be equal",
+                )

@@ -1,0 +1,208 @@
+"""The session: one model made runnable on a target. Run it, observe any value, see where each op went."""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from assay.errors import NotFound
+from assay.ir.graph import Graph, Node, Value
+from assay.limits import DEFAULT, Limits
+from assay.ops.lowering import lower
+from assay.passes import STANDARD, UNFOLDED, apply
+from assay.runtime.feeds import check_feeds
+from assay.runtime.partition import Plan, partition, transferred_bytes
+from assay.runtime.targets import make_target
+from assay.targets.base import Event, Executable, Observer, Target
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """How a session works. `decomposed` runs milli-ops alone; `optimize` runs the standard passes."""
+
+    target: str = "reference"
+    mode: str = "exact"
+    decomposed: bool = False
+    optimize: bool = True
+    limits: Limits = field(default_factory=lambda: DEFAULT)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """One node as `explain` shows it: what it came from, what it is now, where it runs and why."""
+
+    source: str
+    name: str
+    op: str
+    target: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Where every node of a session runs."""
+
+    nodes: tuple[NodeReport, ...]
+    segments: int
+    transferred_bytes: int | None
+
+    def __str__(self) -> str:
+        widths = [max(len(getattr(n, key)) for n in self.nodes) if self.nodes else 0 for key in ("source", "name", "op")]
+        lines = [
+            f"{n.source:<{widths[0]}}  {n.name:<{widths[1]}}  {n.op:<{widths[2]}}  {n.target}  {n.reason}".rstrip()
+            for n in self.nodes
+        ]
+        return "\n".join([*lines, f"{len(self.nodes)} nodes in {self.segments} segment(s)"])
+
+
+class Session:
+    """A model on a target. Thread-safe; compiled once, when it is made."""
+
+    def __init__(self, graph: Graph, options: SessionOptions | None = None) -> None:
+        """`graph` is what a front end loaded (symbolic), or a core graph."""
+        self.options = options or SessionOptions()
+        self.source = graph
+        self.target: Target = make_target(self.options.target, self.options.mode, self.options.limits)
+        self.lowered = lower(graph, decomposed=self.options.decomposed, limits=self.options.limits)
+        self._program = self._compile(self.lowered)
+        self._plain: Program | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def graph(self) -> Graph:
+        """The core graph that runs: lowered, optimised, placed."""
+        return self._program.plan.graph
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The names of the inputs, in order."""
+        return self.source.input_names
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """The names of the outputs, in order."""
+        return self.source.output_names
+
+    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
+        """The outputs by name (all, or those asked for). BadFeed says in a sentence what does not fit."""
+        wanted = self._known(self.output_names if outputs is None else outputs, self.output_names, "output")
+        results = self._program.run(check_feeds(self.source, feeds))
+        by_name = dict(zip(self.output_names, results, strict=True))
+        return {name: by_name[name] for name in wanted}
+
+    def explain(self) -> Explanation:
+        """Every node: source, op, target and, where it is not where it was meant to be, the reason."""
+        plan = self._program.plan
+        rows = tuple(
+            NodeReport(p.node.origin.op, p.node.origin.name, _op_name(p.node), p.target, p.reason)
+            for p in plan.placements
+        )
+        return Explanation(rows, len(plan.segments), transferred_bytes(plan))
+
+    def observe(self, feeds: Mapping[str, Any], names: Iterable[str] | None = None) -> dict[str, Any]:
+        """Values of intermediate results by their source names (all that were computed if `names` is None).
+
+        Values inside bodies are those of the last iteration; a name in a branch not taken is absent
+        from the full listing, and NotFound if asked for.
+        """
+        program = self._unoptimized()
+        collected: dict[Value, Any] = {}
+        observer = _collector(collected)
+        given = check_feeds(self.source, feeds)
+        outputs = program.run(given, observer)
+        graph = program.plan.graph
+        collected.update(zip(graph.inputs, given, strict=True))
+        collected.update(zip(graph.outputs, outputs, strict=True))
+        known = _named_values(graph, collected)
+        if names is None:
+            return known
+        return {name: known[name] for name in self._known(names, known, "value")}
+
+    def profile(self, feeds: Mapping[str, Any]) -> list[Event]:
+        """One event for each node that ran: seconds, live bytes."""
+        events: list[Event] = []
+        self._program.run(check_feeds(self.source, feeds), events.append)
+        return events
+
+    def _compile(self, graph: Graph, optimize: bool | None = None) -> Program:
+        wanted = self.options.optimize if optimize is None else optimize
+        passes = (STANDARD if self.options.mode == "exact" else UNFOLDED) if wanted else ()
+        fallback = (
+            self.target
+            if self.target.name == "reference"
+            else make_target("reference", self.options.mode, self.options.limits)
+        )
+        return Program(partition(apply(graph, passes), self.target, fallback, self.options.limits))
+
+    def _unoptimized(self) -> Program:
+        """The program in which every named value of the source is still computed."""
+        with self._lock:
+            if self._plain is None:
+                self._plain = self._compile(self.lowered, optimize=False)
+            return self._plain
+
+    def _known(self, names: Iterable[str], known: Iterable[str], what: str) -> list[str]:
+        listed = list(known)
+        chosen = list(names)
+        for name in chosen:
+            if name not in listed:
+                close = difflib.get_close_matches(name, listed, 3)
+                hint = f"did you mean {', '.join(close)}?" if close else ""
+                raise NotFound(f"there is no {what} called '{name}'", hint=hint)
+        return chosen
+
+
+class Program:
+    """The compiled segments of a plan, run one after the other; values are freed after their last use."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._stages: list[tuple[Executable, Graph, tuple[Value, ...]]] = []
+        last: dict[Value, int] = {}
+        for index, segment in enumerate(plan.segments):
+            last.update(dict.fromkeys((*segment.graph.outputs, *segment.graph.inputs), index))
+        kept = set(plan.graph.outputs)
+        for index, segment in enumerate(plan.segments):
+            dead = tuple(value for value, at in last.items() if at == index and value not in kept)
+            self._stages.append((segment.target.compile(segment.graph), segment.graph, dead))
+
+    def run(self, inputs: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
+        """The graph's outputs."""
+        graph = self.plan.graph
+        values: dict[Value, Any] = dict(zip(graph.inputs, inputs, strict=True))
+        constant_outputs = {value: graph.constants[value] for value in graph.outputs if value in graph.constants}
+        values.update(constant_outputs)
+        for executable, segment, dead in self._stages:
+            results = executable.run([values[value] for value in segment.inputs], observer)
+            values.update(zip(segment.outputs, results, strict=True))
+            for value in dead:
+                values.pop(value, None)
+        return tuple(values[value] for value in graph.outputs)
+
+
+def _op_name(node: Node) -> str:
+    return node.regions[0].name if node.op == "deferred" else node.op
+
+
+def _collector(collected: dict[Value, Any]) -> Callable[[Event], None]:
+    def collect(event: Event) -> None:
+        collected.update(zip(event.node.outputs, event.results, strict=True))
+
+    return collect
+
+
+def _named_values(graph: Graph, collected: Mapping[Value, Any]) -> dict[str, Any]:
+    """Source names of `graph` and of the bodies in it, with what they hold."""
+    named: dict[str, Any] = {}
+    for node in graph.nodes:
+        for region in node.regions:
+            named.update(_named_values(region, collected))
+    for name, value in graph.names.items():
+        if value in graph.constants:
+            named[name] = graph.constants[value]
+        elif value in collected:
+            named[name] = collected[value]
+    return named

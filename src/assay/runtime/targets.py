@@ -1,0 +1,42 @@
+"""The targets by name. Each is imported when it is asked for."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import cast
+
+from assay.errors import NotFound
+from assay.limits import Limits
+from assay.targets.base import Target
+from assay.targets.reference.interpreter import Mode
+
+
+def _reference(mode: str, limits: Limits) -> Target:
+    from assay.targets.reference import ReferenceTarget
+
+    return ReferenceTarget(cast(Mode, mode), limits)
+
+
+_TARGETS: dict[str, Callable[[str, Limits], Target]] = {"reference": _reference}
+
+
+def target_names() -> list[str]:
+    """The targets that exist; whether one can be used here, its probe says."""
+    return list(_TARGETS)
+
+
+def make_target(name: str, mode: str, limits: Limits) -> Target:
+    """The target called `name`; NotFound if there is none or it cannot be used here."""
+    make = _TARGETS.get(name)
+    if make is None:
+        close = difflib.get_close_matches(name, _TARGETS, 1)
+        hint = f"did you mean '{close[0]}'?" if close else f"there is {', '.join(_TARGETS)}"
+        raise NotFound(f"there is no target '{name}'", hint=hint)
+    if mode not in ("exact", "precise"):
+        raise NotFound(f"there is no mode '{mode}'", hint="there is exact and precise")
+    target = make(mode, limits)
+    probe = target.probe()
+    if not probe.present:
+        raise NotFound(f"the target '{name}' cannot be used here: {probe.reason}")
+    return target
