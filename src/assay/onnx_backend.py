@@ -20,7 +20,7 @@ class AssayRep(BackendRep):
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """All outputs, for inputs given in order or by name."""
-        feeds = inputs if isinstance(inputs, dict) else dict(zip(self.session.input_names, inputs, strict=False))
+        feeds: dict[str, Any] = dict(inputs if hasattr(inputs, "keys") else zip(self.session.input_names, inputs))
         return namedtupledict("Outputs", list(self.session.output_names))(*self.session.run(feeds).values())
 
 

@@ -95,8 +95,10 @@ def grow(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
-LEAVES = st.one_of(st.sampled_from(sorted(RANGES)), st.integers(-6, 12), st.sampled_from([24, 64, 512]))
-TREES = st.recursive(LEAVES, grow, max_leaves=10)
+NAMES, NUMBERS = st.sampled_from(sorted(RANGES)), st.integers(-6, 12) | st.sampled_from([24, 64, 512])
+MULTIPLES = st.tuples(st.just("*"), NUMBERS, NAMES)
+SUMS = st.tuples(st.just("+"), MULTIPLES, NUMBERS | MULTIPLES)
+TREES = st.recursive(NAMES | NUMBERS | SUMS, grow, max_leaves=8)
 
 
 def build(tree: Any) -> Dim:
@@ -267,6 +269,10 @@ small, positive, signed = symbol("small", 0, 3), symbol("p", 1, 512), symbol("si
         (7 // n, "7//n"),
         ((n - 1) // (m - 1), "(n - 1)//(m - 1)"),
         (n // (m - s), "n//(m - s)"),
+        ((m - 5 * n) // 4, "(m - n)//4 - n"),
+        ((m + n) // (m + s), "(m + n)//(m + s)"),
+        ((2 * n + 1) % (2 * m), "(2*n + 1)%(2*m)"),
+        ((2 * n) // (2 * m + 1), "(2*n)//(2*m + 1)"),
         (n // (s - m), "(-n)//(m - s)"),
         (positive + symbol("x", 2), "p[1..512] + x[2..]"),
         (symbol("a-b") * symbol("max"), "`a-b`*`max`"),

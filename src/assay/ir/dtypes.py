@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard, cast
 
 import ml_dtypes
 import numpy as np
@@ -48,8 +48,8 @@ class DType:
         if self.is_integer:
             info = ml_dtypes.iinfo(self.numpy)
             return int(info.min), int(info.max)
-        info = ml_dtypes.finfo(self.numpy)
-        return float(info.min), float(info.max)
+        bounds = cast(Any, ml_dtypes).finfo(self.numpy)
+        return float(bounds.min), float(bounds.max)
 
 
 def _table() -> dict[str, DType]:
@@ -104,6 +104,11 @@ TINY_INTEGERS: tuple[DType, ...] = (i4, i2, u4, u2)
 COMPLEX: tuple[DType, ...] = (c64, c128)
 NUMERIC: tuple[DType, ...] = FLOATS + INTEGERS
 TENSORS: tuple[DType, ...] = ALL
+
+
+def is_array(value: object) -> TypeGuard[Array]:
+    """True for a NumPy array."""
+    return isinstance(value, np.ndarray)
 
 
 def by_name(name: str) -> DType:

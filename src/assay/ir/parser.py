@@ -46,6 +46,15 @@ def parse_graph(text: str) -> Graph:
     return graph
 
 
+def parse_type(text: str) -> Type:
+    """The type that `text` describes, in the form in which `str` writes it; `ImportFailed` if it describes none."""
+    parser = _Parser(text)
+    kind = parser.type(0)
+    if parser.kind != "end":
+        parser.expected("the end of the type")
+    return kind
+
+
 class _Tokens:
     """A text and the current token in it: its `kind`, its text `word` and where it starts, `at`."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -49,7 +49,7 @@ class Builder:
         self._parent = parent
         self._facts: dict[Value, Fact] = parent._facts if parent else {}
         self._ids: Iterator[int] = parent._ids if parent else itertools.count()
-        self._origin = parent._origin if parent else Origin("built")
+        self._origin: Origin = parent._origin if parent else Origin("built")
         self._pooled: dict[Any, Value] = {}
 
     # --- making values
@@ -124,7 +124,7 @@ class Builder:
         return self._new(Fact(kind))
 
     @contextmanager
-    def origin(self, origin: Origin) -> Iterator[None]:
+    def origin(self, origin: Origin) -> Generator[None]:
         """Nodes emitted inside come from `origin`."""
         before, self._origin = self._origin, origin
         try:
@@ -337,11 +337,13 @@ def _symbolic_contents(
 
 
 def _as_dims(fact: Fact) -> Array | None:
-    """The content with unknown elements as UNKNOWN; None if the fact does not describe integers of known count."""
-    if fact.value is not None:
-        return fact.value
+    """The content as dims, unknown elements as UNKNOWN; None if the fact does not describe integers of known count."""
     kind = fact.type
-    if not isinstance(kind, TensorType) or not _holds_dims(kind.dtype) or not _is_small(kind):
+    if not isinstance(kind, TensorType) or not _holds_dims(kind.dtype):
+        return None
+    if fact.value is not None:
+        return fact.value.astype(object)
+    if not _is_small(kind):
         return None
     return np.full(cast("tuple[int, ...]", kind.shape), UNKNOWN, dtype=object)
 

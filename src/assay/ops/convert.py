@@ -78,7 +78,7 @@ def cast_array(x: Array, dtype: DType, *, saturate: bool = True, rounding: str =
     if dtype.is_integer and (source.is_float or dtype.bits < 8):
         return _to_integer(x, dtype)
     if source.kind == "complex" and dtype.kind != "complex":
-        return x.real.astype(dtype.numpy)
+        return np.real(x).astype(dtype.numpy)
     return x.astype(dtype.numpy) if x.dtype in _PLAIN else x.astype(np.float64).astype(dtype.numpy)
 
 

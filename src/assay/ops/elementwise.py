@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from assay.ir import dtypes
 from assay.ir.dims import UNKNOWN, Dim, Expr, dim_max, dim_min, eq, floordiv, lt, mod
-from assay.ir.dtypes import COMPLEX, FLOATS, INTEGERS, NUMERIC, TENSORS, Array, boolean
+from assay.ir.dtypes import COMPLEX, FLOATS, INTEGERS, NUMERIC, TENSORS, Array, DType, boolean
 from assay.ops import samples as make
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.shapes import broadcasting, same
@@ -18,6 +18,14 @@ from assay.ops.shapes import broadcasting, same
 BITS = (boolean, *INTEGERS)
 COMPARABLE = (*NUMERIC, boolean, dtypes.string, *COMPLEX)
 SIGNED = (*FLOATS, *INTEGERS)
+
+Kinds: TypeAlias = tuple[DType, ...]
+Unary: TypeAlias = Callable[[Array], Any]
+Binary: TypeAlias = Callable[[Array, Array], Any]
+UnaryParts: TypeAlias = Callable[[Any, Any], Any]
+BinaryParts: TypeAlias = Callable[[Any, Any, Any], Any]
+OnDims: TypeAlias = Callable[..., Any] | bool
+Range: TypeAlias = tuple[float, float]
 
 _erf = np.frompyfunc(math.erf, 1, 1)
 
@@ -78,6 +86,10 @@ def _dim_div(a: Dim, b: Dim) -> Dim:
     return floordiv(a, b) if lt(a, 0) is False and lt(0, b) is True else UNKNOWN
 
 
+def _dim_abs(a: Dim) -> Dim:
+    return dim_max(a, -a)
+
+
 def _dim_mod(a: Dim, b: Dim) -> Dim:
     return UNKNOWN if b == 0 else mod(a, b)
 
@@ -98,9 +110,9 @@ NATIVE, WIDE = Compute.NATIVE, Compute.WIDE
 EXACT, ROUNDED, FUNCTION = Tolerance.EXACT, Tolerance.ROUNDED, Tolerance.FUNCTION
 
 # name: (documentation, dtypes, NumPy function, how it is computed, tolerance, on dims, sample range)
-_UNARY_MILLI: dict[str, tuple[str, Any, Any, Compute, Tolerance, Any, tuple[float, float]]] = {
+_UNARY_MILLI: dict[str, tuple[str, Kinds, Unary, Compute, Tolerance, OnDims, Range]] = {
     "neg": ("−x; integers wrap.", (*SIGNED, *COMPLEX), np.negative, NATIVE, EXACT, True, (-4, 4)),
-    "abs": ("|x|.", SIGNED, np.abs, NATIVE, EXACT, _over_dims(lambda a: dim_max(a, -a), 1), (-4, 4)),
+    "abs": ("|x|.", SIGNED, np.abs, NATIVE, EXACT, _over_dims(_dim_abs, 1), (-4, 4)),
     "bit_not": ("Bitwise complement; on bool, logical not.", BITS, np.invert, NATIVE, EXACT, False, (-4, 4)),
     "floor": ("The largest integer not above x.", FLOATS, np.floor, NATIVE, EXACT, False, (-4, 4)),
     "round": ("The nearest integer, ties to even.", FLOATS, np.rint, NATIVE, EXACT, False, (-4, 4)),
@@ -116,7 +128,7 @@ _UNARY_MILLI: dict[str, tuple[str, Any, Any, Compute, Tolerance, Any, tuple[floa
     "erf": ("The error function.", FLOATS, _erf_f64, WIDE, FUNCTION, False, (-4, 4)),
 }
 
-_BINARY_MILLI: dict[str, tuple[str, Any, Any, Compute, Tolerance, Any]] = {
+_BINARY_MILLI: dict[str, tuple[str, Kinds, Binary, Compute, Tolerance, OnDims]] = {
     "add": ("x + y; integers wrap.", (*NUMERIC, *COMPLEX), np.add, NATIVE, ROUNDED, True),
     "sub": ("x − y; integers wrap.", (*NUMERIC, *COMPLEX), np.subtract, NATIVE, ROUNDED, True),
     "mul": ("x · y; integers wrap.", (*NUMERIC, *COMPLEX), np.multiply, NATIVE, ROUNDED, True),
@@ -160,7 +172,7 @@ _BINARY_MILLI: dict[str, tuple[str, Any, Any, Compute, Tolerance, Any]] = {
     ),
 }
 
-_COMPARISONS: dict[str, tuple[str, Any, Any, Any]] = {
+_COMPARISONS: dict[str, tuple[str, Kinds, Binary, OnDims]] = {
     "eq": ("x = y.", COMPARABLE, np.equal, _over_dims(eq, 2)),
     "lt": ("x < y.", NUMERIC, np.less, _over_dims(lt, 2)),
 }
@@ -179,7 +191,7 @@ def _define_milli() -> None:
             tolerance=tolerance,
             symbolic=symbolic,
             samples=make.elementwise(1, low, high),
-        )(_documented(lambda x, f=function: f(x), doc, 1))
+        )(_documented(function, doc, 1))
     for name, (doc, kinds, function, compute, tolerance, symbolic) in _BINARY_MILLI.items():
         low = 0 if name in _POSITIVE_ONLY else -4
         op(
@@ -306,7 +318,7 @@ def _softplus(x: Array) -> Array:
     return np.logaddexp(x, 0.0)
 
 
-_UNARY_COMPOSITES: dict[str, tuple[str, Any, Any, Any, Tolerance, tuple[float, float]]] = {
+_UNARY_COMPOSITES: dict[str, tuple[str, Kinds, Unary, UnaryParts, Tolerance, Range]] = {
     "sign": ("−1, 0 or 1 by the sign of x.", SIGNED, _sign_reference, _sign, EXACT, (-4, 4)),
     "ceil": ("The smallest integer not below x.", FLOATS, np.ceil, lambda b, x: b.neg(b.floor(b.neg(x))), EXACT, (-4, 4)),
     "trunc": (
@@ -382,7 +394,7 @@ _UNARY_COMPOSITES: dict[str, tuple[str, Any, Any, Any, Tolerance, tuple[float, f
     ),
 }
 
-_BINARY_COMPOSITES: dict[str, tuple[str, Any, Any, Any, Tolerance, tuple[float, float]]] = {
+_BINARY_COMPOSITES: dict[str, tuple[str, Kinds, Binary, BinaryParts, Tolerance, Range]] = {
     "fmod": ("The remainder with the sign of x.", NUMERIC, _fmod_reference, _fmod, FUNCTION, (1, 9)),
     "prelu": (
         "x where x ≥ 0, else slope · x.",
@@ -394,14 +406,14 @@ _BINARY_COMPOSITES: dict[str, tuple[str, Any, Any, Any, Tolerance, tuple[float, 
     ),
 }
 
-_COMPARISON_COMPOSITES: dict[str, tuple[str, Any, Any, Any]] = {
+_COMPARISON_COMPOSITES: dict[str, tuple[str, Kinds, Binary, BinaryParts]] = {
     "ne": ("x ≠ y.", COMPARABLE, np.not_equal, lambda b, x, y: b.bit_not(b.eq(x, y))),
     "gt": ("x > y.", NUMERIC, np.greater, lambda b, x, y: b.lt(y, x)),
     "le": ("x ≤ y.", NUMERIC, np.less_equal, lambda b, x, y: b.bit_or(b.lt(x, y), b.eq(x, y))),
     "ge": ("x ≥ y.", NUMERIC, np.greater_equal, lambda b, x, y: b.bit_or(b.lt(y, x), b.eq(x, y))),
 }
 
-_TESTS: dict[str, tuple[str, Any, Any]] = {
+_TESTS: dict[str, tuple[str, Unary, UnaryParts]] = {
     "is_nan": ("True where x is NaN.", np.isnan, lambda b, x: b.ne(x, x)),
     "is_inf": ("True where x is +∞ or −∞.", np.isinf, lambda b, x: b.eq(b.abs(x), math.inf)),
 }
@@ -414,7 +426,7 @@ def _define_composites() -> None:
             name=name,
             T=kinds,
             shape=same,
-            parts=cast(Any, parts),
+            parts=parts,
             compute=WIDE,
             tolerance=tolerance,
             samples=make.elementwise(1, low, high),
@@ -425,17 +437,17 @@ def _define_composites() -> None:
             name=name,
             T=kinds,
             shape=broadcasting,
-            parts=cast(Any, parts),
+            parts=parts,
             compute=WIDE,
             tolerance=tolerance,
             samples=make.elementwise(2, low, high),
         )(_documented(function, doc, 2))
     for name, (doc, kinds, function, parts) in _COMPARISON_COMPOSITES.items():
         op(
-            "T, T -> bool", name=name, T=kinds, shape=broadcasting, parts=cast(Any, parts), samples=make.elementwise(2)
+            "T, T -> bool", name=name, T=kinds, shape=broadcasting, parts=parts, samples=make.elementwise(2)
         )(_documented(function, doc, 2))
     for name, (doc, function, parts) in _TESTS.items():
-        op("T -> bool", name=name, T=FLOATS, shape=same, parts=cast(Any, parts), samples=make.elementwise(1))(
+        op("T -> bool", name=name, T=FLOATS, shape=same, parts=parts, samples=make.elementwise(1))(
             _documented(function, doc, 1)
         )
 
@@ -485,13 +497,17 @@ def elu(x: Array, *, alpha: float = 1.0, gamma: float = 1.0) -> Array:
     return gamma * np.where(x < 0, alpha * np.expm1(x), x)
 
 
+def _leaky_relu_parts(b: Any, x: Any, *, slope: float) -> Any:
+    return b.where(b.lt(x, 0.0), b.mul(slope, x), x)
+
+
 @op(
     "T -> T",
     T=FLOATS,
     shape=same,
     compute=WIDE,
     tolerance=ROUNDED,
-    parts=lambda b, x, *, slope: b.where(b.lt(x, 0.0), b.mul(slope, x), x),
+    parts=_leaky_relu_parts,
     samples=make.elementwise(1),
 )
 def leaky_relu(x: Array, *, slope: float = 0.01) -> Array:

@@ -13,7 +13,7 @@ from assay.ir.facts import Fact
 from assay.ir.types import Shape
 from assay.ops.registry import op
 from assay.ops.samples import Rng, draw, listed
-from assay.ops.shapes import axis_of
+from assay.ops.shapes import axis_of, same
 
 
 def indices(rng: Rng, bound: int, shape: Sequence[int]) -> Array:
@@ -91,7 +91,7 @@ def _gather_nd_shape(x: Fact, positions: Fact, *, batch_dims: int) -> list[Shape
 )
 def gather_nd(x: Array, positions: Array, *, batch_dims: int = 0) -> Array:
     """x[positions[…, 0], positions[…, 1], …]; the first `batch_dims` axes are shared by both."""
-    batch = np.ogrid[tuple(slice(d) for d in positions.shape[:batch_dims])] if batch_dims else []
+    batch: list[Array] = list(np.ogrid[tuple(slice(d) for d in positions.shape[:batch_dims])]) if batch_dims else []
     spread = [grid.reshape(grid.shape + (1,) * (positions.ndim - 1 - batch_dims)) for grid in batch]
     return x[(*spread, *np.moveaxis(positions, -1, 0))]
 
@@ -125,7 +125,7 @@ def _scatter_samples(rng: Rng, dtype: DType) -> Any:
 @op(
     "T, i64, T -> T",
     T=TENSORS,
-    shape=lambda x, positions, updates, *, reduction: [x.shape],
+    shape=same,
     symbolic=_on_known_positions(_scatter_nd),
     samples=listed(_scatter_samples, 1),
 )
@@ -147,6 +147,10 @@ def full_positions(b: Any, positions: Any, axis: int) -> Any:
     return b.concat(*(b.unsqueeze(grid, axes=(rank,)) for grid in grids), axis=rank)
 
 
+def _gather_elements_shape(x: Fact, positions: Fact, *, axis: int) -> list[Shape]:
+    return [positions.shape]
+
+
 def _gather_elements_parts(b: Any, x: Any, positions: Any, *, axis: int) -> Any:
     return b.gather_nd(x, full_positions(b, positions, axis_of(axis, b.rank(x))))
 
@@ -154,7 +158,7 @@ def _gather_elements_parts(b: Any, x: Any, positions: Any, *, axis: int) -> Any:
 @op(
     "T, i64 -> T",
     T=TENSORS,
-    shape=lambda x, positions, *, axis: [positions.shape],
+    shape=_gather_elements_shape,
     parts=_gather_elements_parts,
     samples=listed(
         lambda rng, dtype: [
@@ -191,7 +195,7 @@ def _scatter_elements_samples(rng: Rng, dtype: DType) -> Any:
 @op(
     "T, i64, T -> T",
     T=TENSORS,
-    shape=lambda x, positions, updates, *, axis, reduction: [x.shape],
+    shape=same,
     parts=_scatter_elements_parts,
     samples=listed(_scatter_elements_samples, 1),
 )

@@ -310,10 +310,14 @@ def conv_transpose(
     return result if bias is None else result + bias.reshape(-1, *(1,) * rank)
 
 
+def _det_shape(x: Fact) -> list[Shape]:
+    return [None if x.shape is None else x.shape[:-2]]
+
+
 @op(
     "T -> T",
     T=FLOATS,
-    shape=lambda x: [None if x.shape is None else x.shape[:-2]],
+    shape=_det_shape,
     compute=Compute.WIDE,
     tolerance=Tolerance.ACCUMULATED,
     samples=listed(lambda rng, dtype: [(draw(rng, dtype, (3, 3)), {}), (draw(rng, dtype, (2, 4, 4)), {})]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -41,7 +41,7 @@ class Lowering:
             return self.graph(graph, [Fact(kind) for kind in inputs])
 
     @contextmanager
-    def nested(self) -> Iterator[Builder]:
+    def nested(self) -> Generator[Builder]:
         """Build a region of the next node: inside, `builder` is a child of the current one."""
         outer, self.builder = self.builder, self.builder.child()
         try:

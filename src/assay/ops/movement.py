@@ -14,7 +14,7 @@ from assay.ir.facts import Fact
 from assay.ir.types import Shape
 from assay.ops.registry import Sample, op
 from assay.ops.samples import draw, listed
-from assay.ops.shapes import axes_of, axis_of, broadcast, clamp_length, length, requested, resolve_reshape, unknown
+from assay.ops.shapes import axes_of, axis_of, broadcast, clamp_length, length, requested, resolve_reshape, same, unknown
 
 
 def vector(*items: int) -> Array:
@@ -30,6 +30,10 @@ def as_shape(shape: Array) -> tuple[int, ...]:
 # --- shapes as data
 
 
+def _shape_of_shape(x: Fact) -> list[Shape]:
+    return [(UNKNOWN,) if x.shape is None else (len(x.shape),)]
+
+
 def _shape_content(x: Fact) -> Array | None:
     if x.shape is None:
         return None
@@ -41,7 +45,7 @@ def _shape_content(x: Fact) -> Array | None:
 @op(
     "T -> i64",
     T=TENSORS,
-    shape=lambda x: [(UNKNOWN,) if x.shape is None else (len(x.shape),)],
+    shape=_shape_of_shape,
     content=_shape_content,
     samples=lambda rng, dtype: [Sample((draw(rng, dtype, shape),)) for shape in [(2, 3), (), (0, 4)]],
 )
@@ -56,7 +60,7 @@ def _iota_shape(count: Fact) -> list[Shape]:
     return [(dim_max(count.value.reshape(-1)[0] if count.value.dtype == object else int(count.value), 0),)]
 
 
-@op("i64 -> i64", shape=_iota_shape, samples=lambda rng, dtype: [Sample((np.int64(n) * np.ones((), np.int64),), {}, (0,)) for n in (0, 5)])
+@op("i64 -> i64", shape=_iota_shape, samples=lambda rng, dtype: [Sample((np.array(n),), {}, (0,)) for n in (0, 5)])
 def iota(count: Array) -> Array:
     """0, 1, … count − 1, for a scalar count."""
     return np.arange(int(count), dtype=np.int64)
@@ -65,12 +69,14 @@ def iota(count: Array) -> Array:
 # --- reshapes
 
 
+def _reshape_shape(x: Fact, shape: Fact) -> list[Shape]:
+    return [resolve_reshape(x.shape, unknown(length(shape)) if shape.dims is None else shape.dims)]
+
+
 @op(
     "T, i64 -> T",
     T=TENSORS,
-    shape=lambda x, shape: [
-        resolve_reshape(x.shape, unknown(length(shape)) if shape.dims is None else tuple(shape.dims))
-    ],
+    shape=_reshape_shape,
     symbolic=True,
     samples=listed(
         lambda rng, dtype: [
@@ -113,10 +119,14 @@ def transpose(x: Array, *, perm: Sequence[int]) -> Array:
     return x.transpose(tuple(perm))
 
 
+def _expand_shape(x: Fact, shape: Fact) -> list[Shape]:
+    return [broadcast([x.shape, requested(shape)])]
+
+
 @op(
     "T, i64 -> T",
     T=TENSORS,
-    shape=lambda x, shape: [broadcast([x.shape, requested(shape)])],
+    shape=_expand_shape,
     symbolic=True,
     samples=listed(
         lambda rng, dtype: [
@@ -228,7 +238,7 @@ def _position(dim: Dim, index: Dim) -> Dim:
 def _slice_shape(x: Fact, starts: Fact, ends: Fact, steps: Fact, *, axes: Sequence[int]) -> list[Shape]:
     if x.shape is None:
         return [None]
-    shape = list(x.shape)
+    shape: list[Dim] = list(x.shape)
     bounds = [fact.dims or (UNKNOWN,) * len(axes) for fact in (starts, ends, steps)]
     if any(len(bound) != len(axes) for bound in bounds):
         raise ValueError(f"{len(axes)} axes are sliced with {[len(bound) for bound in bounds]} starts, ends and steps")
@@ -273,7 +283,7 @@ def _flip_parts(b: Any, x: Any, *, axes: Sequence[int]) -> Any:
 @op(
     "T -> T",
     T=TENSORS,
-    shape=lambda x, *, axes: [x.shape],
+    shape=same,
     symbolic=True,
     parts=_flip_parts,
     samples=listed(lambda rng, dtype: [(draw(rng, dtype, (2, 3)), {"axes": (1,)}), (draw(rng, dtype, (2, 3)), {"axes": (0, -1)})]),
@@ -481,11 +491,11 @@ def _trilu_parts(b: Any, x: Any, k: Any, *, upper: bool) -> Any:
 @op(
     "T, i64 -> T",
     T=tuple(d for d in TENSORS if d is not dtypes.string),
-    shape=lambda x, k, *, upper: [x.shape],
+    shape=same,
     parts=_trilu_parts,
     samples=listed(
         lambda rng, dtype: [
-            (draw(rng, dtype, (3, 4)), np.int64(k) * np.ones((), np.int64), {"upper": upper})
+            (draw(rng, dtype, (3, 4)), np.array(k), {"upper": upper})
             for k in (-1, 0, 1, 7)
             for upper in (True, False)
         ],
@@ -494,6 +504,7 @@ def _trilu_parts(b: Any, x: Any, k: Any, *, upper: bool) -> Any:
 )
 def trilu(x: Array, k: Array, *, upper: bool) -> Array:
     """The upper or lower triangle of the last two axes, counted from diagonal k; zero elsewhere."""
-    rows, columns = np.arange(x.shape[-2])[:, None] + int(k), np.arange(x.shape[-1])
+    rows: Array = np.arange(x.shape[-2])[:, None] + int(k)
+    columns: Array = np.arange(x.shape[-1])
     return np.where(rows <= columns if upper else columns <= rows, x, np.zeros((), x.dtype))
 

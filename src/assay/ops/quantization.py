@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from assay.ir import dtypes
-from assay.ir.dims import eq
+from assay.ir.dims import Dim, eq
 from assay.ir.dtypes import FLOATS, TINY_FLOATS, TINY_INTEGERS, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
@@ -28,32 +28,45 @@ QUANTIZED: tuple[DType, ...] = (
 """What floats are quantised to."""
 
 
+def _granularity(rank: int, params: int, axis: int, block: int) -> str:
+    """How a scale or zero point of rank `params` belongs to a tensor of `rank`."""
+    if block and params == rank:
+        return "block"
+    return "axis" if params and -rank <= axis < rank else "all"
+
+
 def _spread(param: Array, shape: tuple[int, ...], axis: int, block: int) -> Array:
     """A scale or zero point so that it broadcasts against a tensor of `shape`."""
-    if param.size == 1:
+    rank, kind = len(shape), _granularity(len(shape), param.ndim, axis, block)
+    if kind == "all" or param.size == 1:
         return param.reshape(())
-    axis = axis_of(axis, len(shape))
-    if block:
-        return np.take(param, np.arange(shape[axis]) // block, axis=axis)
-    return param.reshape(-1, *(1,) * (len(shape) - 1 - axis))
+    if kind == "axis":
+        return param.reshape(-1, *(1,) * (rank - 1 - axis % rank))
+    return np.take(param, np.arange(shape[axis]) // block, axis=axis)
 
 
 def _spread_parts(b: Any, param: Any, x: Any, axis: int, block: int) -> Any:
-    if b.shape(param) == () or b.shape(param) == (1,):
+    rank, kind = b.rank(x), _granularity(b.rank(x), b.rank(param), axis, block)
+    if kind == "all":
         return b.reshape(param, [])
-    axis = axis_of(axis, b.rank(x))
-    if block:
-        return b.gather(param, b.div(b.iota(b.reshape(b.vector(b.size(x, axis)), [])), block), axis=axis)
-    return b.reshape(param, (-1, *(1,) * (b.rank(x) - 1 - axis)))
+    if kind == "axis":
+        return b.reshape(param, (-1, *(1,) * (rank - 1 - axis % rank)))
+    return b.gather(param, b.div(b.iota(b.reshape(b.vector(b.size(x, axis)), [])), block), axis=axis)
+
+
+def _one_for_all(shape: tuple[Dim, ...]) -> bool:
+    return shape in ((), (1,))
 
 
 def _like_x(x: Fact, scale: Fact, zero: Fact | None = None, *, axis: int, block: int, **attrs: Any) -> list[Shape]:
     shape, rows = x.shape, scale.shape
-    if zero is not None and zero.shape is not None and rows is not None:
-        fits = len(zero.shape) == len(rows) and all(eq(a, b) is not False for a, b in zip(zero.shape, rows, strict=True))
-        if not fits and (*zero.shape, *rows) not in ((1,), ()):
-            raise ValueError(f"a zero point of shape {list(zero.shape)} does not fit a scale of shape {list(rows)}")
-    if shape is None or rows is None or rows in ((), (1,)):
+    if rows is None:
+        return [shape]
+    offsets = rows if zero is None or zero.shape is None else zero.shape
+    known = all(isinstance(d, int) for d in (*rows, *offsets))
+    if known and offsets != rows and not (_one_for_all(offsets) and _one_for_all(rows)):
+        raise ValueError(f"a zero point of shape {list(offsets)} does not fit a scale of shape {list(rows)}")
+    if shape is None or _one_for_all(rows) or not all(isinstance(d, int) for d in rows):
         return [shape]
     if len(rows) != (len(shape) if block else 1):
         raise ValueError(f"a scale of shape {list(rows)} does not fit an input of rank {len(shape)}")
@@ -177,15 +190,23 @@ def _dynamic_parts(b: Any, x: Any) -> tuple[Any, Any, Any]:
     return b.quantize_linear(x, scale, zero, dtype=dtypes.u8), scale, zero
 
 
+def _dynamic_shape(x: Fact) -> list[Shape]:
+    return [x.shape, (), ()]
+
+
+def _dynamic_samples(rng: Rng, dtype: DType) -> Iterable[Sample]:
+    shapes: list[tuple[int, ...]] = [(3, 4), (5,), (2, 2), (0,), (), (2,)]
+    ranges = [(-4, 4), (1, 2), (-3, -1), (0, 1), (2, 3), (0, 0)]
+    for shape, (low, high) in zip(shapes, ranges, strict=True):
+        yield Sample((draw(rng, dtype, shape, low, high),))
+
+
 @op(
     "T -> u8, T, u8",
     T=(dtypes.f32, dtypes.f64),
-    shape=lambda x: [x.shape, (), ()],
+    shape=_dynamic_shape,
     parts=_dynamic_parts,
-    samples=lambda rng, dtype: [
-        Sample((draw(rng, dtype, shape, low, high),))
-        for shape, low, high in [((3, 4), -4, 4), ((5,), 1, 2), ((2, 2), -3, -1), ((0,), 0, 1), ((), 2, 3), ((2,), 0, 0)]
-    ],
+    samples=_dynamic_samples,
 )
 def dynamic_quantize(x: Array) -> tuple[Array, Array, Array]:
     """x as u8 with the scale and zero point that its own range, zero included, asks for: (y, scale, zero).

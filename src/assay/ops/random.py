@@ -9,13 +9,25 @@ import numpy as np
 
 from assay.ir import dtypes
 from assay.ir.dtypes import FLOATS, Array, DType
+from assay.ir.facts import Fact
+from assay.ir.types import Shape
 from assay.ops.registry import Compute, Sample, Tolerance, op
+from assay.ops.samples import Rng
 from assay.ops.shapes import requested
 
-_SAMPLES: Any = lambda rng, dtype: [Sample((np.array([2, 3]), np.int64(7) * np.ones((), np.int64)), {}, (0, 1))]  # noqa: E731
+def _drawn(shape: Fact, seed: Fact, *, dtype: DType | None = None) -> list[Shape]:
+    return [requested(shape)]
 
 
-@op("i64, i64 -> u32", shape=lambda shape, seed: [requested(shape)], samples=_SAMPLES)
+def _bits_samples(rng: Rng, dtype: DType) -> list[Sample]:
+    return [Sample((np.array([2, 3]), np.array(7)), {}, (0, 1))]
+
+
+def _float_samples(rng: Rng, dtype: DType) -> list[Sample]:
+    return [Sample((np.array([2, 3]), np.array(7)), {"dtype": kind}, (0, 1)) for kind in FLOATS]
+
+
+@op("i64, i64 -> u32", shape=_drawn, samples=_bits_samples)
 def random_bits(shape: Array, seed: Array) -> Array:
     """Uniform 32-bit words: the counter-based Philox 4×64 stream of the key `seed`, in row-major order."""
     stream = np.random.Generator(np.random.Philox(key=int(seed) & (2**64 - 1)))
@@ -33,10 +45,10 @@ def _uniform_reference(shape: Array, seed: Array) -> Array:
 
 @op(
     "i64, i64 -> @dtype",
-    shape=lambda shape, seed, *, dtype: [requested(shape)],
+    shape=_drawn,
     parts=_uniform,
     tolerance=Tolerance.ROUNDED,
-    samples=lambda rng, dtype: [Sample(_SAMPLES(rng, dtype)[0].inputs, {"dtype": d}, (0, 1)) for d in FLOATS],
+    samples=_float_samples,
 )
 def random_uniform(shape: Array, seed: Array, *, dtype: DType) -> Array:
     """Uniform floats in [0, 1) on a grid of 2⁻²⁴."""
@@ -55,11 +67,11 @@ _OTHER = 0x5851F42D4C957F2D
 
 @op(
     "i64, i64 -> @dtype",
-    shape=lambda shape, seed, *, dtype: [requested(shape)],
+    shape=_drawn,
     parts=_normal,
     tolerance=Tolerance.FUNCTION,
     compute=Compute.WIDE,
-    samples=lambda rng, dtype: [Sample(_SAMPLES(rng, dtype)[0].inputs, {"dtype": d}, (0, 1)) for d in FLOATS],
+    samples=_float_samples,
 )
 def random_normal(shape: Array, seed: Array, *, dtype: DType) -> Array:
     """Standard normal floats, by Box and Muller's transform of two uniform streams."""

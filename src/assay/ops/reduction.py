@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from assay.ir import dtypes
 from assay.ir.dims import UNKNOWN
-from assay.ir.dtypes import FLOATS, NUMERIC, Array, boolean
+from assay.ir.dtypes import FLOATS, NUMERIC, Array, DType, boolean
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
 from assay.ops.registry import Compute, Sample, Tolerance, op
-from assay.ops.samples import along, draw, listed, reducing
+from assay.ops.samples import Rng, along, draw, listed, reducing
 from assay.ops.shapes import along_axis, axes_of, axis_of, reduced, with_dim
 
 ORDERED = (*NUMERIC, boolean)
 
 
-@op("T -> T", T=NUMERIC, shape=reduced, compute=Compute.WIDE, tolerance=Tolerance.ACCUMULATED, symbolic=True, samples=reducing)
-def reduce_sum(x: Array, *, axes: Sequence[int] | None = None, keepdims: bool = False) -> Array:
-    """The sum over `axes` (None: all)."""
-    return np.add.reduce(x, axis=axes_of(axes, x.ndim), dtype=x.dtype, keepdims=keepdims)
+def _summing(rng: Rng, dtype: DType) -> Iterable[Sample]:
+    yield from reducing(rng, dtype)
+    if dtype.is_float:
+        for axes in ((1,), (0, 2), None):
+            yield Sample((draw(rng, dtype, (2, 9, 3), -2, 2),), {"axes": axes, "accumulate": dtype})
+
+
+@op("T -> T", T=NUMERIC, shape=reduced, compute=Compute.WIDE, tolerance=Tolerance.ACCUMULATED, symbolic=True, samples=_summing)
+def reduce_sum(
+    x: Array, *, axes: Sequence[int] | None = None, keepdims: bool = False, accumulate: DType | None = None
+) -> Array:
+    """The sum over `axes` (None: all). Partial sums of floats are kept in f64 and rounded once; with `accumulate`
+    elements are added one after the other and every partial sum is rounded to that dtype."""
+    counted = axes_of(axes, x.ndim)
+    if accumulate is None or accumulate is dtypes.f64:
+        return np.add.reduce(x, axis=counted, dtype=x.dtype, keepdims=keepdims)
+    kept = tuple(axis for axis in range(x.ndim) if axis not in counted)
+    rows = x.astype(accumulate.numpy).transpose((*kept, *counted)).reshape(*(x.shape[axis] for axis in kept), -1)
+    total = np.add.accumulate(rows, axis=-1)[..., -1] if rows.shape[-1] else np.zeros(rows.shape[:-1])
+    return np.expand_dims(total, counted) if keepdims else total
 
 
 @op("T -> T", T=NUMERIC, shape=reduced, compute=Compute.WIDE, tolerance=Tolerance.ACCUMULATED, symbolic=True, samples=reducing)
@@ -70,13 +86,17 @@ def count_parts(b: Any, x: Any, axes: Sequence[int] | None) -> Any:
     return b.cast(b.reduce_prod(b.vector(*sizes)), dtype=b.dtype(x))
 
 
+def _mean_parts(b: Any, x: Any, *, axes: Sequence[int] | None, keepdims: bool) -> Any:
+    return b.div(b.reduce_sum(x, axes=axes, keepdims=keepdims), count_parts(b, x, axes))
+
+
 @op(
     "T -> T",
     T=NUMERIC,
     shape=reduced,
     compute=Compute.WIDE,
     tolerance=Tolerance.ACCUMULATED,
-    parts=lambda b, x, *, axes, keepdims: b.div(b.reduce_sum(x, axes=axes, keepdims=keepdims), count_parts(b, x, axes)),
+    parts=_mean_parts,
     samples=reducing,
 )
 def reduce_mean(x: Array, *, axes: Sequence[int] | None = None, keepdims: bool = False) -> Array:
@@ -139,10 +159,14 @@ def sort_order(x: Array, axis: int, descending: bool) -> Array:
     return x.shape[axis] - 1 - np.flip(mirrored, axis)
 
 
+def _sort_shape(x: Fact, *, axis: int, descending: bool) -> list[Shape]:
+    return along_axis(x, axis=axis) * 2
+
+
 @op(
     "T -> T, i64",
     T=ORDERED,
-    shape=lambda x, *, axis, descending: along_axis(x, axis=axis) * 2,
+    shape=_sort_shape,
     samples=listed(
         lambda rng, dtype: [
             (draw(rng, dtype, (3, 5)), {"axis": axis, "descending": descending})
@@ -174,7 +198,7 @@ def _topk_parts(b: Any, x: Any, k: Any, *, axis: int, largest: bool) -> Any:
     parts=_topk_parts,
     samples=listed(
         lambda rng, dtype: [
-            (draw(rng, dtype, (3, 5)), np.int64(k) * np.ones((), np.int64), {"axis": axis, "largest": largest})
+            (draw(rng, dtype, (3, 5)), np.array(k), {"axis": axis, "largest": largest})
             for k, axis, largest in [(2, -1, True), (3, 0, False), (0, 1, True)]
         ],
         1,

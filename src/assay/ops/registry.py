@@ -295,7 +295,7 @@ _WIDER: dict[Any, Any] = {
 
 def widen(value: Any) -> Any:
     """A float array as f64, a complex one as c128; anything else as it is."""
-    wider = _WIDER.get(value.dtype) if isinstance(value, np.ndarray) else None
+    wider = _WIDER.get(value.dtype) if dtypes.is_array(value) else None
     return value if wider is None else value.astype(wider)
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
+from assay.ir.dtypes import is_array
 from assay.ir.graph import Graph, Node, Value
 from assay.ops import CORE
 from assay.passes.rewrite import Replaced, rewritten
@@ -58,6 +57,6 @@ def _frozen(item: Any) -> Any:
         return tuple((key, _frozen(value)) for key, value in item.items())  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     if isinstance(item, tuple | list):
         return tuple(_frozen(part) for part in item)  # pyright: ignore[reportUnknownVariableType]
-    if isinstance(item, np.ndarray):
+    if is_array(item):
         return item.dtype, item.shape, item.tobytes()
     return type(item), repr(item)

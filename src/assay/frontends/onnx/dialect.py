@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import onnx
-import onnx.numpy_helper
 
 from assay.errors import LowerFailed
 from assay.frontends.onnx import ops as ops  # enters the lowerings
@@ -16,6 +14,7 @@ from assay.frontends.onnx.registry import Source, rule_for, split_name
 from assay.frontends.onnx.schema import function_body, result_types
 from assay.frontends.onnx.types import code_of
 from assay.ir import dtypes
+from assay.ir.dtypes import is_array
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import Type, UnknownType
 from assay.ops.lowering import DIALECTS, Dialect, Lowering
@@ -83,7 +82,7 @@ def node_proto(node: Node) -> onnx.NodeProto:
 
 
 def _attribute(name: str, value: Any) -> onnx.AttributeProto:
-    if isinstance(value, np.ndarray):
+    if is_array(value):
         tensor = onnx.TensorProto(data_type=code_of(dtypes.of(value)), dims=value.shape)
         if value.dtype == object:
             tensor.string_data.extend(str(item).encode() for item in value.reshape(-1))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -349,7 +349,7 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
 
 
-_ATTRIBUTES: dict[int, Any] = {
+_ATTRIBUTES: dict[int, Callable[[onnx.AttributeProto], Any]] = {
     onnx.AttributeProto.FLOAT: lambda a: float(a.f),
     onnx.AttributeProto.INT: lambda a: int(a.i),
     onnx.AttributeProto.STRING: lambda a: _text(a.s),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias, overload
+
+import numpy as np
 
 from assay.errors import LowerFailed
 from assay.frontends.onnx.types import dtype_of
@@ -14,6 +16,10 @@ from assay.ir.types import Type
 from assay.ops.builder import Builder
 from assay.ops.lowering import Lowering
 
+Int: TypeAlias = int
+Float: TypeAlias = float
+Str: TypeAlias = str
+"""The types, under names that the accessors of `Source` do not hide."""
 Results = Value | tuple[Value, ...]
 Rule = Callable[..., Results]
 
@@ -31,20 +37,20 @@ class Source:
         return self.node.attrs
 
     @property
-    def version(self) -> int:
+    def version(self) -> Int:
         """The real version of the op."""
         return split_name(self.node.op)[2]
 
     @property
-    def results(self) -> int:
+    def results(self) -> Int:
         """How many results the node names."""
         return len(self.node.outputs)
 
-    def has(self, name: str) -> bool:
+    def has(self, name: Str) -> bool:
         """True if the attribute was given or has a default."""
         return name in self.node.attrs
 
-    def get(self, name: str, kind: type | tuple[type, ...], default: Any) -> Any:
+    def get(self, name: Str, kind: type | tuple[type, ...], default: Any) -> Any:
         """An attribute of the expected kind; LowerFailed if it is missing or of another kind."""
         value = self.node.attrs.get(name, default)
         if value is _REQUIRED:
@@ -53,52 +59,78 @@ class Source:
             raise LowerFailed(f"the attribute '{name}' has the wrong type", where=str(self.node.origin))
         return value
 
-    def int(self, name: str, default: Any = ...) -> int:
+    @overload
+    def int(self, name: Str, default: Int = ...) -> Int: ...
+    @overload
+    def int(self, name: Str, default: None) -> Int | None: ...
+    def int(self, name: Str, default: Any = ...) -> Any:
         """An integer attribute."""
-        return self.get(name, int, _REQUIRED if default is ... else default)
+        return self.get(name, Int, _REQUIRED if default is ... else default)
 
-    def flag(self, name: str, default: Any = ...) -> bool:
+    def flag(self, name: Str, default: Any = ...) -> bool:
         """An integer attribute that means yes or no."""
         return bool(self.int(name, default))
 
-    def float(self, name: str, default: Any = ...) -> float:
+    @overload
+    def float(self, name: Str, default: Float = ...) -> Float: ...
+    @overload
+    def float(self, name: Str, default: None) -> Float | None: ...
+    def float(self, name: Str, default: Any = ...) -> Any:
         """A float attribute."""
-        return self.get(name, float, _REQUIRED if default is ... else default)
+        return self.get(name, Float, _REQUIRED if default is ... else default)
 
-    def str(self, name: str, default: Any = ...) -> str:
+    @overload
+    def str(self, name: Str, default: Str = ...) -> Str: ...
+    @overload
+    def str(self, name: Str, default: None) -> Str | None: ...
+    def str(self, name: Str, default: Any = ...) -> Any:
         """A string attribute."""
-        return self.get(name, str, _REQUIRED if default is ... else default)
+        return self.get(name, Str, _REQUIRED if default is ... else default)
 
-    def ints(self, name: str, default: Any = ...) -> tuple[int, ...]:
+    @overload
+    def ints(self, name: Str, default: tuple[Int, ...] = ...) -> tuple[Int, ...]: ...
+    @overload
+    def ints(self, name: Str, default: None) -> tuple[Int, ...] | None: ...
+    def ints(self, name: Str, default: Any = ...) -> Any:
         """A list of integers."""
         return self.get(name, tuple, _REQUIRED if default is ... else default)
 
-    def floats(self, name: str, default: Any = ...) -> tuple[float, ...]:
+    @overload
+    def floats(self, name: Str, default: tuple[Float, ...] = ...) -> tuple[Float, ...]: ...
+    @overload
+    def floats(self, name: Str, default: None) -> tuple[Float, ...] | None: ...
+    def floats(self, name: Str, default: Any = ...) -> Any:
         """A list of floats."""
         return self.get(name, tuple, _REQUIRED if default is ... else default)
 
-    def strings(self, name: str, default: Any = ...) -> tuple[str, ...]:
+    @overload
+    def strings(self, name: Str, default: tuple[Str, ...] = ...) -> tuple[Str, ...]: ...
+    @overload
+    def strings(self, name: Str, default: None) -> tuple[Str, ...] | None: ...
+    def strings(self, name: Str, default: Any = ...) -> Any:
         """A list of strings."""
         return self.get(name, tuple, _REQUIRED if default is ... else default)
 
-    def array(self, name: str, default: Any = ...) -> Array:
+    @overload
+    def array(self, name: Str, default: Array = ...) -> Array: ...
+    @overload
+    def array(self, name: Str, default: None) -> Array | None: ...
+    def array(self, name: Str, default: Any = ...) -> Any:
         """A tensor attribute."""
-        import numpy as np
-
         return self.get(name, np.ndarray, _REQUIRED if default is ... else default)
 
-    def dtype(self, name: str) -> DType:
+    def dtype(self, name: Str) -> DType:
         """An attribute that holds an element type's code."""
         return dtype_of(self.int(name))
 
-    def body(self, name: str) -> Graph:
+    def body(self, name: Str) -> Graph:
         """The source graph of a body."""
         index = self.int(name)
         if not 0 <= index < len(self.node.regions):
             raise LowerFailed(f"the attribute '{name}' is no graph", where=str(self.node.origin))
         return self.node.regions[index]
 
-    def region(self, name: str, inputs: Sequence[Type]) -> Graph:
+    def region(self, name: Str, inputs: Sequence[Type]) -> Graph:
         """A body lowered for inputs of these types."""
         return self.lowering.region(self.body(name), inputs)
 

@@ -18,7 +18,7 @@ import numpy as np
 from assay.errors import AssayError, LimitExceeded, RunFailed
 from assay.ir import dtypes
 from assay.ir.dims import Dim, Expr, evaluate
-from assay.ir.dtypes import FLOATS, Array, DType
+from assay.ir.dtypes import FLOATS, Array, DType, is_array
 from assay.ir.facts import SMALL, Fact
 from assay.ir.graph import Graph, Node, Value, used
 from assay.ir.types import OptionalType, SequenceType, TensorType, Type, UnknownType
@@ -48,7 +48,8 @@ class Program:
     """A graph made ready to run. Immutable after construction, so that threads may share it."""
 
     def __init__(self, graph: Graph, mode: Mode, limits: Limits) -> None:
-        self.graph, self.mode, self.limits = graph, mode, limits
+        self.graph, self.limits = graph, limits
+        self.mode: Mode = mode
         carry = widen if mode == "precise" else _as_is
         self._constants = {value: carry(array) for value, array in graph.constants.items()}
         last_use = _last_uses(graph)
@@ -98,7 +99,7 @@ class Program:
             env[value] = result
         if observer is not None:
             elapsed = time.perf_counter() - started
-            live = sum(array.nbytes for array in env.values() if isinstance(array, np.ndarray))
+            live = sum(array.nbytes for array in env.values() if is_array(array))
             observer(Event(node, tuple(results), elapsed, live))
         for value in step.dead:
             del env[value]
@@ -125,8 +126,8 @@ class Program:
         if not isinstance(kind, TensorType):
             return
         carrier = _carrier(kind.dtype, self.mode)
-        if not isinstance(result, np.ndarray) or result.dtype != carrier or not _fits(result.shape, kind.shape, symbols):
-            got = f"{result.dtype}{list(result.shape)}" if isinstance(result, np.ndarray) else type(result).__name__
+        if not is_array(result) or result.dtype != carrier or not _fits(result.shape, kind.shape, symbols):
+            got = f"{result.dtype}{list(result.shape)}" if is_array(result) else type(result).__name__
             raise RunFailed(
                 f"{node.op} gave {got} where its rule says {kind}",
                 where=str(node.origin),
@@ -196,8 +197,7 @@ def make_kernel(definition: OpDef, node: Node, mode: Mode) -> Kernel:
     if definition.compute is Compute.STORED:
         given = [_carrier(cast(TensorType, v.type).dtype, "exact") for v in node.inputs if v is not None]
         return lambda xs: tuple(map(widen, as_results(reference(*map(narrow, xs, given), **attrs))))
-    if isinstance(attrs.get("dtype"), DType) and attrs["dtype"] in FLOATS:
-        attrs["dtype"] = dtypes.f64
+    attrs = {key: dtypes.f64 if isinstance(value, DType) and value in FLOATS else value for key, value in attrs.items()}
     carriers = [_carrier(k.dtype, mode) if isinstance(k, TensorType) else None for k in kinds]
     return lambda xs: _rounded(reference(*xs, **attrs), carriers)
 
@@ -229,7 +229,7 @@ def _as_is(value: Any) -> Any:
 def _widened(value: Any) -> Any:
     if isinstance(value, list):
         return [_widened(item) for item in cast("list[Any]", value)]
-    tiny = isinstance(value, np.ndarray) and value.dtype in _STORAGE
+    tiny = is_array(value) and value.dtype in _STORAGE
     return value if tiny else widen(value)
 
 
@@ -267,7 +267,7 @@ def _bindings(inputs: Sequence[Value], env: Env) -> dict[str, int]:
     bound: dict[str, int] = {}
     for value in inputs:
         kind, array = value.type, env[value]
-        if isinstance(kind, TensorType) and kind.shape is not None and isinstance(array, np.ndarray):
+        if isinstance(kind, TensorType) and kind.shape is not None and is_array(array):
             for dim, size in zip(kind.shape, array.shape, strict=False):
                 if isinstance(dim, Expr):
                     bound.setdefault(str(dim), size)
@@ -290,16 +290,16 @@ def _last_uses(graph: Graph) -> list[tuple[Value, ...]]:
 
 
 def _runtime_fact(kind: Type, argument: Any) -> Fact:
-    if isinstance(kind, TensorType) and isinstance(argument, np.ndarray):
-        return Fact(TensorType(kind.dtype, argument.shape), cast(Array, argument))
+    if isinstance(kind, TensorType) and is_array(argument):
+        return Fact(TensorType(kind.dtype, argument.shape), argument)
     return Fact(kind)
 
 
 def _late_fact(kind: Type, argument: Any) -> Fact:
     if isinstance(kind, UnknownType):
         kind = type_of_value(argument)
-    if isinstance(kind, TensorType) and isinstance(argument, np.ndarray):
-        array = cast(Array, argument)
+    if isinstance(kind, TensorType) and is_array(argument):
+        array = argument
         telling = array.size <= SMALL and (not kind.dtype.is_float or array.size <= 16)
         content = narrow(array, kind.dtype.numpy) if telling else None
         return Fact(TensorType(kind.dtype, array.shape), content)
@@ -310,9 +310,8 @@ def _late_fact(kind: Type, argument: Any) -> Fact:
 
 def type_of_value(value: Any) -> Type:
     """The type of a value at run time."""
-    if isinstance(value, np.ndarray):
-        array = cast(Array, value)
-        return TensorType(dtypes.of(array), array.shape)
+    if is_array(value):
+        return TensorType(dtypes.of(value), value.shape)
     if isinstance(value, list):
         items = cast("list[Any]", value)
         return SequenceType(type_of_value(items[0])) if items else SequenceType(UnknownType())

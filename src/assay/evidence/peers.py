@@ -1,0 +1,171 @@
+"""Peers: other runtimes that take the same models, behind one small interface."""
+
+from __future__ import annotations
+
+import ctypes
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, cast
+
+import numpy as np
+
+from assay.errors import NotFound
+from assay.ir.dtypes import Array
+
+Model: TypeAlias = "str | Path | bytes"
+"""An ONNX model: a file, or its content."""
+
+
+class Ready(Protocol):
+    """A model made ready to run by somebody."""
+
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs by name."""
+        ...
+
+    def run_all(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Every value that can be seen, outputs included, by its name in the model."""
+        ...
+
+
+Loader: TypeAlias = Callable[[Model], Ready]
+
+
+class OnnxReference:
+    """The reference evaluator of the onnx package."""
+
+    def __init__(self, model: Model) -> None:
+        from onnx.reference import ReferenceEvaluator
+
+        self._evaluator: Any = ReferenceEvaluator(str(model) if isinstance(model, Path) else model)
+
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs by name."""
+        names = cast("list[str]", self._evaluator.output_names)
+        return dict(zip(names, self._evaluator.run(None, dict(feeds)), strict=True))
+
+    def run_all(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Every value of the main graph."""
+        found: dict[str, Any] = self._evaluator.run(None, dict(feeds), intermediate=True)
+        return {name: value for name, value in found.items() if name and value is not None}
+
+
+class OnnxRuntime:
+    """onnxruntime on the CPU, as it comes."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self._session = _ort_session(model)
+        self._observing: Any = None
+
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs by name."""
+        return _ort_run(self._session, feeds)
+
+    def run_all(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Every value of the main graph, from a copy of the model in which all of them are outputs."""
+        if self._observing is None:
+            self._observing = _ort_session(*_with_all_outputs(self._model))
+        return _ort_run(self._observing, feeds)
+
+
+def _ort_session(model: Model, folder: str = "") -> Any:
+    import onnxruntime
+
+    options: Any = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    if folder:
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    source = str(model) if isinstance(model, Path) else model
+    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def _with_all_outputs(model: Model) -> tuple[bytes, str]:
+    """The model with every value of its main graph as an output, and the folder of its external data."""
+    import onnx
+
+    if isinstance(model, bytes):
+        proto, folder = onnx.load_model_from_string(model), ""
+    else:
+        proto, folder = onnx.load_model(str(model), load_external_data=False), str(Path(model).resolve().parent)
+    present = {info.name for info in proto.graph.output}
+    made = [name for node in proto.graph.node for name in node.output if name and name not in present]
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
+    return proto.SerializeToString(), folder
+
+
+_NUMPY_HAS_IT = frozenset(
+    f"tensor({name})"
+    for name in "float double float16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool string".split()
+)
+
+
+def _ort_run(session: Any, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    names = [output.name for output in session.get_outputs()]
+    kinds = [argument.type for argument in (*session.get_inputs(), *session.get_outputs())]
+    if all(kind in _NUMPY_HAS_IT or not kind.startswith("tensor") for kind in kinds):
+        results: Sequence[Any] = session.run(None, dict(feeds))
+    else:
+        given = {name: _to_ort(np.asarray(value)) for name, value in feeds.items()}
+        results = [_from_ort(value) for value in session.run_with_ort_values(None, given)]
+    return dict(zip(names, results, strict=True))
+
+
+def _to_ort(array: Array) -> Any:
+    """An OrtValue, for element types too that onnxruntime's NumPy conversion does not know."""
+    import onnx.numpy_helper
+    from onnxruntime import OrtValue
+
+    if array.dtype == object:
+        return OrtValue.ortvalue_from_numpy(array)
+    proto = onnx.numpy_helper.from_array(np.ascontiguousarray(array))
+    value: Any = OrtValue.ortvalue_from_shape_and_type(list(array.shape), proto.data_type, "cpu")
+    ctypes.memmove(value.data_ptr(), proto.raw_data, len(proto.raw_data))
+    return value
+
+
+def _from_ort(value: Any) -> Any:
+    import onnx
+    import onnx.numpy_helper
+
+    if not value.is_tensor() or value.data_type() in _NUMPY_HAS_IT:
+        return value.numpy()
+    raw = ctypes.string_at(value.data_ptr(), value.tensor_size_in_bytes())
+    proto = onnx.TensorProto(data_type=value.element_type(), dims=value.shape(), raw_data=raw)
+    return onnx.numpy_helper.to_array(proto)
+
+
+_PEERS: dict[str, tuple[str, Loader]] = {
+    "onnx-reference": ("onnx", OnnxReference),
+    "onnxruntime": ("onnxruntime", OnnxRuntime),
+}
+
+
+def peer_names() -> list[str]:
+    """The peers that Assay can drive; a peer's package need not be installed."""
+    return list(_PEERS)
+
+
+def peer_version(name: str) -> str:
+    """The version of the package behind a peer; NotFound if it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    package, _ = _entry(name)
+    try:
+        return version(package)
+    except PackageNotFoundError as error:
+        raise NotFound(f"the peer '{name}' is not installed", hint=f"pip install {package}") from error
+
+
+def load_peer(name: str, model: Model) -> Ready:
+    """`model` made ready by the peer called `name`. Errors are the peer's own."""
+    return _entry(name)[1](model)
+
+
+def _entry(name: str) -> tuple[str, Loader]:
+    if name not in _PEERS:
+        close = difflib.get_close_matches(name, _PEERS, 1)
+        hint = f"did you mean '{close[0]}'?" if close else f"there is {', '.join(_PEERS)}"
+        raise NotFound(f"there is no peer '{name}'", hint=hint)
+    return _PEERS[name]

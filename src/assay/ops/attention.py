@@ -1,0 +1,278 @@
+"""Attention and rotary position embeddings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from assay.ir import dtypes
+from assay.ir.dims import eq
+from assay.ir.dtypes import FLOATS, Array, DType, boolean
+from assay.ir.facts import Fact
+from assay.ir.types import Shape
+from assay.ops.registry import Compute, FactMissing, Sample, Tolerance, op
+from assay.ops.samples import Rng, draw
+from assay.ops.shapes import broadcast
+
+
+def _attention_shape(q: Fact, k: Fact, v: Fact, mask: Fact | None = None, **attrs: Any) -> list[Shape]:
+    if q.shape is None or k.shape is None or v.shape is None:
+        return [None]
+    if not len(q.shape) == len(k.shape) == len(v.shape) >= 3:
+        raise ValueError(f"queries, keys and values have ranks {len(q.shape)}, {len(k.shape)} and {len(v.shape)}")
+    if eq(q.shape[-1], k.shape[-1]) is False or eq(k.shape[-2], v.shape[-2]) is False:
+        raise ValueError(f"shapes {list(q.shape)}, {list(k.shape)} and {list(v.shape)} do not fit an attention")
+    heads, groups = q.shape[-3], k.shape[-3]
+    if isinstance(heads, int) and isinstance(groups, int) and (groups == 0 or heads % groups):
+        raise ValueError(f"{heads} query heads cannot share {groups} key heads")
+    if mask is not None:
+        broadcast([mask.shape, (*q.shape[:-1], k.shape[-2])])
+    return [(*q.shape[:-1], v.shape[-1])]
+
+
+class Scores(NamedTuple):
+    """What an attention computes on its way, each of shape (…, heads, queries, keys)."""
+
+    raw: Any
+    capped: Any
+    biased: Any
+    weights: Any
+
+
+# --- the decomposition
+
+
+def attention_parts(
+    b: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    mask: Any = None,
+    *,
+    scale: float | None,
+    causal: bool,
+    softcap: float,
+    precision: DType | None,
+    softmax_precision: DType | None,
+) -> tuple[Any, Scores]:
+    """The result of `sdpa` and all of its scores, in simpler ops."""
+    dtype = b.dtype(q)
+    wide = precision or (dtypes.f32 if dtype.bits < 32 else dtype)
+    heads, groups = b.dims(q)[-3], b.dims(k)[-3]
+    if not isinstance(heads, int) or not isinstance(groups, int):
+        raise FactMissing("the numbers of heads")
+    query, key, value = (cast_to(b, x, wide) for x in (q, k, v))
+    if heads != groups:
+        shared = np.repeat(np.arange(groups), heads // groups)
+        key, value = (b.gather(x, shared, axis=b.rank(x) - 3) for x in (key, value))
+    factor = _factor_parts(b, q, scale, wide)
+    rank = b.rank(k)
+    turned = b.transpose(key, perm=(*range(rank - 2), rank - 1, rank - 2))
+    raw = capped = b.matmul(b.mul(query, factor), b.mul(turned, factor))
+    if softcap:
+        capped = b.mul(b.tanh(b.div(raw, softcap)), softcap)
+    bias = _bias_parts(b, raw, mask, causal)
+    biased = capped if bias is None else b.add(capped, bias)
+    accumulate = None if precision is None and softmax_precision is None else softmax_precision or precision
+    weights = _softmax_parts(b, cast_to(b, biased, softmax_precision or wide), accumulate)
+    if bias is not None:
+        nothing = b.eq(b.reduce_max(bias, axes=(-1,), keepdims=True), -np.inf)
+        weights = b.where(nothing, 0.0, weights)
+    weights = cast_to(b, weights, wide)
+    return cast_to(b, b.matmul(weights, value), dtype), Scores(raw, capped, biased, weights)
+
+
+def cast_to(b: Any, x: Any, dtype: DType) -> Any:
+    """x as `dtype`."""
+    return x if b.dtype(x) is dtype else b.cast(x, dtype=dtype)
+
+
+def _factor_parts(b: Any, q: Any, scale: float | None, dtype: DType) -> Any:
+    """What both queries and keys are multiplied with."""
+    size = b.dims(q)[-1]
+    if scale is not None or isinstance(size, int):
+        return b.constant(math.sqrt(_scale(size, scale)), dtype)
+    roots = b.sqrt(b.sqrt(b.cast(b.size(q, -1), dtype=dtypes.f64)))
+    return b.cast(b.div(1.0, b.reshape(roots, [])), dtype=dtype)
+
+
+def _bias_parts(b: Any, scores: Any, mask: Any, causal: bool) -> Any:
+    dtype = b.dtype(scores)
+    nothing, blocked = b.constant(0.0, dtype), b.constant(-np.inf, dtype)
+    bias = None
+    if mask is not None:
+        bias = b.where(mask, nothing, blocked) if b.dtype(mask) is boolean else cast_to(b, mask, dtype)
+    if causal:
+        rows, columns = (b.iota(b.reshape(b.vector(b.size(scores, axis)), [])) for axis in (-2, -1))
+        future = b.where(b.lt(b.unsqueeze(rows, axes=(1,)), columns), blocked, nothing)
+        bias = future if bias is None else b.add(bias, future)
+    return bias
+
+
+def _softmax_parts(b: Any, x: Any, accumulate: DType | None) -> Any:
+    top = b.reduce_max(x, axes=(-1,), keepdims=True)
+    powers = b.exp(b.sub(x, b.where(b.eq(top, -np.inf), 0.0, top)))
+    total = b.reduce_sum(powers, axes=(-1,), keepdims=True, accumulate=accumulate)
+    return b.div(powers, b.where(b.eq(total, 0.0), 1.0, total))
+
+
+def _sdpa_parts(b: Any, q: Any, k: Any, v: Any, mask: Any = None, **attrs: Any) -> Any:
+    return attention_parts(b, q, k, v, mask, **attrs)[0]
+
+
+# --- the reference
+
+
+def _scale(size: int, scale: float | None) -> float:
+    return 1.0 / math.sqrt(max(size, 1)) if scale is None else scale
+
+
+def _rounding(dtype: DType | None) -> Callable[[Array], Array]:
+    """What rounds f64 arrays to `dtype`; they stay f64."""
+    if dtype is None or dtype is dtypes.f64:
+        return lambda x: x
+    return lambda x: x.astype(dtype.numpy).astype(np.float64)
+
+
+def _bias(mask: Array | None, causal: bool, shape: tuple[int, ...]) -> Array | None:
+    future = np.where(np.tri(shape[-2], shape[-1], dtype=bool), 0.0, -np.inf) if causal else None
+    if mask is None:
+        return future
+    bias = np.where(mask, 0.0, -np.inf) if mask.dtype == bool else mask
+    return bias if future is None else bias + future
+
+
+def _softmax(x: Array, dtype: DType | None) -> Array:
+    rounded = _rounding(dtype)
+    top = x.max(axis=-1, keepdims=True, initial=-np.inf)
+    powers = rounded(np.exp(rounded(x - np.where(top == -np.inf, 0.0, top))))
+    if dtype is None or dtype is dtypes.f64 or not x.shape[-1]:
+        total = powers.sum(axis=-1, keepdims=True)
+    else:
+        total = np.add.accumulate(powers.astype(dtype.numpy), axis=-1)[..., -1:].astype(np.float64)
+    return rounded(powers / np.where(total == 0, 1.0, total))
+
+
+def _sdpa_samples(rng: Rng, dtype: DType) -> Iterable[Sample]:
+    def qkv(heads: int, groups: int, rows: int, columns: int, size: int, out: int) -> tuple[Array, Array, Array]:
+        return (
+            draw(rng, dtype, (2, heads, rows, size), -1, 1),
+            draw(rng, dtype, (2, groups, columns, size), -1, 1),
+            draw(rng, dtype, (2, groups, columns, out), -1, 1),
+        )
+
+    yield Sample(qkv(3, 3, 4, 5, 8, 6))
+    yield Sample(qkv(4, 2, 3, 3, 4, 4), {"causal": True, "scale": 0.3})
+    masked = draw(rng, boolean, (3, 5))
+    masked[1] = False
+    yield Sample((*qkv(2, 2, 3, 5, 4, 3), masked), {"softcap": 2.0})
+    yield Sample((*qkv(2, 1, 3, 4, 4, 3), draw(rng, dtype, (2, 1, 3, 4))), {"causal": True})
+    yield Sample(qkv(2, 2, 3, 0, 4, 3))
+    yield Sample(tuple(x[0] for x in qkv(2, 2, 3, 4, 4, 3)), {"precision": dtype})
+    yield Sample(qkv(2, 2, 3, 4, 4, 3), {"precision": dtype, "softmax_precision": dtypes.f32})
+
+
+@op(
+    "T, T, T, M? -> T",
+    T=FLOATS,
+    M=(boolean, *FLOATS),
+    shape=_attention_shape,
+    compute=Compute.WIDE,
+    tolerance=Tolerance.ACCUMULATED,
+    parts=_sdpa_parts,
+    samples=_sdpa_samples,
+)
+def sdpa(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None = None,
+    *,
+    scale: float | None = None,
+    causal: bool = False,
+    softcap: float = 0.0,
+    precision: DType | None = None,
+    softmax_precision: DType | None = None,
+) -> Array:
+    """softmax(softcap · tanh(q kᵀ · scale / softcap) + mask) v over (…, heads, length, size). `scale` is 1/√size unless
+    given; key heads are shared by groups of query heads; a mask is added, or if bool says where to attend; `causal`
+    leaves out keys behind the query's own index; queries that attend to nothing give zeros. Intermediates are kept in
+    f64, or with `precision` rounded to it after every step (the softmax to `softmax_precision` where that is given)."""
+    rounded = _rounding(precision)
+    shared = q.shape[-3] // max(k.shape[-3], 1)
+    if shared > 1:
+        k, v = np.repeat(k, shared, axis=-3), np.repeat(v, shared, axis=-3)
+    factor = rounded(np.asarray(math.sqrt(_scale(q.shape[-1], scale))))
+    scores = rounded(np.matmul(rounded(q * factor), rounded(k * factor).swapaxes(-1, -2)))
+    if softcap:
+        scores = rounded(rounded(np.tanh(rounded(scores / softcap))) * softcap)
+    bias = _bias(mask, causal, scores.shape)
+    if bias is not None:
+        scores = rounded(scores + rounded(bias))
+    weights = _softmax(_rounding(softmax_precision or precision)(scores), softmax_precision or precision)
+    if bias is not None:
+        nothing = bias.max(axis=-1, keepdims=True, initial=-np.inf) == -np.inf
+        weights = np.where(nothing, 0.0, weights)
+    return np.matmul(rounded(weights), v)
+
+
+# --- rotary embeddings
+
+
+def _rotary_shape(x: Fact, cos: Fact, sin: Fact, *, interleaved: bool) -> list[Shape]:
+    if cos.shape is not None and sin.shape is not None:
+        broadcast([cos.shape, sin.shape])
+    return [x.shape]
+
+
+def _rotary_parts(b: Any, x: Any, cos: Any, sin: Any, *, interleaved: bool) -> Any:
+    rank, half = b.rank(x), b.dims(cos)[-1]
+    if not isinstance(half, int):
+        raise FactMissing("the size of the rotation")
+    last = (rank - 1,)
+    turned = b.slice(x, [0], [2 * half], [1], axes=last)
+    first, second = ((0, half), (half, 2 * half)) if not interleaved else ((0, 2 * half), (1, 2 * half))
+    step = 2 if interleaved else 1
+    x1, x2 = (b.slice(turned, [start], [end], [step], axes=last) for start, end in (first, second))
+    real = b.sub(b.mul(x1, cos), b.mul(x2, sin))
+    imaginary = b.add(b.mul(x1, sin), b.mul(x2, cos))
+    if interleaved:
+        pairs = b.concat(*(b.unsqueeze(part, axes=(rank,)) for part in (real, imaginary)), axis=rank)
+        done = b.reshape(pairs, b.vector(*(b.size(x, axis) for axis in range(rank - 1)), 2 * half))
+    else:
+        done = b.concat(real, imaginary, axis=rank - 1)
+    rest = b.slice(x, [2 * half], [2**62], [1], axes=last)
+    return b.concat(done, rest, axis=rank - 1)
+
+
+def _rotary_samples(rng: Rng, dtype: DType) -> Iterable[Sample]:
+    for interleaved in (False, True):
+        for shape, table in [((2, 3, 4, 6), (2, 1, 4, 3)), ((2, 4, 3, 8), (4, 1, 2)), ((4, 6), (4, 3))]:
+            angles = rng.uniform(-3, 3, size=table)
+            cos, sin = np.cos(angles).astype(dtype.numpy), np.sin(angles).astype(dtype.numpy)
+            yield Sample((draw(rng, dtype, shape), cos, sin), {"interleaved": interleaved})
+
+
+@op(
+    "T, T, T -> T",
+    T=FLOATS,
+    shape=_rotary_shape,
+    compute=Compute.WIDE,
+    tolerance=Tolerance.FUNCTION,
+    parts=_rotary_parts,
+    samples=_rotary_samples,
+)
+def rotary_embedding(x: Array, cos: Array, sin: Array, *, interleaved: bool = False) -> Array:
+    """x with pairs of its last axis turned by angles given as cosines and sines, which broadcast against x and have one
+    element for each pair. A pair is (i, i + their number), or with `interleaved` two neighbours; what is beyond the
+    pairs stays as it is."""
+    half = cos.shape[-1]
+    pairs = (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (slice(half), slice(half, 2 * half))
+    x1, x2 = x[..., pairs[0]], x[..., pairs[1]]
+    result = x.copy()
+    result[..., pairs[0]] = x1 * cos - x2 * sin
+    result[..., pairs[1]] = x1 * sin + x2 * cos
+    return result

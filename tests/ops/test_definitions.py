@@ -1,0 +1,229 @@
+"""What every op definition promises, tested on its own samples: no op is named here unless it is an exception."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from ops.knowledge import View, admits, holds, symbolic_views, views
+
+from assay.evidence.compare import bounds, closeness
+from assay.ir import dtypes
+from assay.ir.dtypes import DType
+from assay.ir.facts import Fact
+from assay.ir.graph import Graph, Node
+from assay.ir.types import TensorType
+from assay.ops import CORE
+from assay.ops.builder import Builder
+from assay.ops.registry import Compute, OpDef, Sample, carrier, complete_attrs, evaluate
+from assay.targets.reference import ReferenceTarget
+from assay.targets.reference.interpreter import Mode
+
+OPS = [definition for definition in CORE if not definition.regions]
+COMPOSITES = [definition for definition in OPS if not definition.is_milli]
+
+
+def by_name(definition: OpDef) -> str:
+    return definition.name
+
+
+def samples(definition: OpDef) -> Iterator[tuple[DType, Sample, np.random.Generator]]:
+    """Every sample of every dtype, the same in each run."""
+    for dtype in definition.main_dtypes:
+        rng = np.random.default_rng(zlib.crc32(f"{definition.name} {dtype}".encode()))
+        for sample in definition.samples(rng, dtype):
+            yield dtype, sample, rng
+
+
+def outcome(definition: OpDef, sample: Sample) -> tuple[Any, ...]:
+    """What the reference gives."""
+    attrs = complete_attrs(definition, sample.attrs)
+    facts = next(views(np.random.default_rng(0), definition, sample)).facts
+    carriers = [carrier(kind) for kind in definition.infer(facts, attrs)]
+    with np.errstate(all="ignore"):
+        return evaluate(definition, sample.inputs, attrs, carriers)
+
+
+def told(definition: OpDef, dtype: DType, sample: Sample) -> str:
+    """A sample in a few words, for messages."""
+    shapes = [list(x.shape) if isinstance(x, np.ndarray) else type(x).__name__ for x in sample.inputs]
+    return f"{definition.name} {dtype} {shapes} {dict(sample.attrs)}"
+
+
+# --- rules
+
+
+@pytest.mark.parametrize("definition", OPS, ids=by_name)
+def test_types_are_right_at_every_level_of_knowledge(definition: OpDef) -> None:
+    for dtype, sample, rng in samples(definition):
+        results = outcome(definition, sample)
+        attrs = complete_attrs(definition, sample.attrs)
+        for view in views(rng, definition, sample):
+            types = definition.infer(view.facts, attrs)
+            claim = f"{told(definition, dtype, sample)}, {view.level}: {[str(kind) for kind in types]}"
+            assert len(types) == len(results), claim
+            for kind, result in zip(types, results, strict=True):
+                assert admits(kind, result, view.symbols), f"{claim}, really {result.dtype}{list(result.shape)}"
+
+
+@pytest.mark.parametrize("definition", OPS, ids=by_name)
+def test_shapes_are_numbers_where_all_values_are_known(definition: OpDef) -> None:
+    for dtype, sample, rng in samples(definition):
+        facts = next(views(rng, definition, sample)).facts
+        for kind in definition.infer(facts, complete_attrs(definition, sample.attrs)):
+            if isinstance(kind, TensorType):
+                known = kind.shape is not None and all(isinstance(d, int) for d in kind.shape)
+                assert known, f"{told(definition, dtype, sample)}: {kind}"
+
+
+# --- contents
+
+
+@pytest.mark.parametrize("definition", OPS, ids=by_name)
+def test_contents_that_the_builder_knows_are_right(definition: OpDef) -> None:
+    for dtype, sample, rng in samples(definition):
+        results = outcome(definition, sample)
+        for view in symbolic_views(rng, definition, sample):
+            b = Builder()
+            values = [None if fact is None else b.input(fact.type, fact.value) for fact in view.facts]
+            facts = [b.fact(value) for value in b.emit(definition.name, *values, **sample.attrs)]
+            for fact, result in zip(facts, results, strict=True):
+                assert content_holds(fact, result, view), f"{told(definition, dtype, sample)}, {view.level}: {fact.value}"
+
+
+def content_holds(fact: Fact, result: Any, view: View) -> bool:
+    """Whether the known content of a value is that of the real result."""
+    if fact.value is None:
+        return True
+    if fact.concrete is not None:
+        return closeness(fact.concrete, result).ok
+    pairs = zip(fact.value.reshape(-1).tolist(), result.reshape(-1).tolist(), strict=True)
+    return fact.value.shape == result.shape and all(holds(claimed, int(real), view.symbols) for claimed, real in pairs)
+
+
+# --- decompositions
+
+NEED_FACTS: dict[str, str] = {}
+"""Composites that decompose only once shapes are numbers, with what they ask for; they are deferred until then."""
+
+
+@pytest.mark.parametrize("definition", COMPOSITES, ids=by_name)
+def test_decomposition_agrees_with_the_reference(definition: OpDef) -> None:
+    """With numbers for shapes every composite falls apart into milli-ops alone."""
+    for dtype, sample, rng in samples(definition):
+        view = next(views(rng, definition, sample))
+        facts = [fact and Fact(fact.type) for fact in view.facts]
+        graph = decomposed(definition, sample, View("shapes", facts, {}))
+        left = {node.op for node in graph.walk() if not CORE[node.op].is_milli or node.op == "deferred"}
+        assert not left, f"{told(definition, dtype, sample)} leaves {left}"
+        agree(definition, dtype, sample, graph)
+
+
+@pytest.mark.parametrize("definition", COMPOSITES, ids=by_name)
+def test_decomposition_works_when_dims_are_symbols(definition: OpDef) -> None:
+    waits: set[str] = set()
+    for dtype, sample, rng in samples(definition):
+        for view in views(rng, definition, sample):
+            if view.level in ("symbols and fixed values", "ranks", "dtypes"):
+                graph = decomposed(definition, sample, view)
+                agree(definition, dtype, sample, graph)
+                if view.level.startswith("symbols"):
+                    waits.update(node.attrs["reason"] for node in graph.nodes if node.op == "deferred")
+    assert "; ".join(sorted(waits)) == NEED_FACTS.get(definition.name, "")
+
+
+def decomposed(definition: OpDef, sample: Sample, view: View) -> Graph:
+    """The op in milli-ops; inputs whose content is known are constants."""
+    b = Builder(decomposed=True)
+    values: list[Any] = []
+    for index, fact in enumerate(view.facts):
+        known = fact is not None and index in sample.fixed and fact.value is not None
+        values.append(None if fact is None else b.constant(fact.value) if known else b.input(fact.type))
+    results = b.emit(definition.name, *values, **sample.attrs)
+    given = [value for value in values if value is not None and value not in b.constants]
+    return b.finish(definition.name, given, results)
+
+
+def agree(definition: OpDef, dtype: DType, sample: Sample, graph: Graph) -> None:
+    """Assert that `graph` computes what the op's reference does, within the op's tolerance."""
+    inputs = [value for value in sample.inputs if value is not None]
+    if len(graph.inputs) < len(inputs):
+        inputs = [value for index, value in enumerate(sample.inputs) if value is not None and index not in sample.fixed]
+    actual = ReferenceTarget().compile(graph).run(inputs)
+    expected = outcome(definition, sample)
+    for got, wanted in zip(actual, expected, strict=True):
+        found = closeness(got, wanted, **allowed(definition, sample, wanted))
+        assert found.ok, f"{told(definition, dtype, sample)}: {found}\ngot {got}\nnot {wanted}"
+
+
+def allowed(definition: OpDef, sample: Sample, wanted: Any) -> dict[str, float]:
+    """The op's tolerance for this result."""
+    if not isinstance(wanted, np.ndarray):
+        return {}
+    arrays = [x for x in sample.inputs if isinstance(x, np.ndarray)]
+    terms = max((x.size for x in arrays), default=1) / max(wanted.size, 1)
+    scale = max((magnitude(x) for x in (*arrays, wanted)), default=1.0)
+    relative, absolute = bounds(definition.tolerance, dtypes.of(wanted), terms=terms, scale=scale)
+    return {"relative": relative, "absolute": absolute}
+
+
+def magnitude(x: Any) -> float:
+    """The size of the largest finite element of a float array."""
+    if not dtypes.of(x).is_float:
+        return 0.0
+    wide = np.abs(x.astype(np.float64))
+    return float(wide.max(initial=0.0, where=np.isfinite(wide)))
+
+
+# --- modes
+
+
+@pytest.mark.parametrize("definition", OPS, ids=by_name)
+def test_exact_mode_is_precise_mode_rounded(definition: OpDef) -> None:
+    """A single op's inputs are the same in both modes, so its results differ by no more than one rounding."""
+    for dtype, sample, _ in samples(definition):
+        exact, precise = (run_single(definition, sample, mode) for mode in ("exact", "precise"))
+        for a, b in zip(exact, precise, strict=True):
+            found = closeness(a, b)
+            one_off = definition.compute is not Compute.STORED and not found.difference and not found.nan and not found.inf
+            assert found.ok or (one_off and found.max_ulp <= 1), f"{told(definition, dtype, sample)}: {found}"
+
+
+def run_single(definition: OpDef, sample: Sample, mode: Mode) -> tuple[Any, ...]:
+    b = Builder()
+    facts = next(views(np.random.default_rng(0), definition, sample)).facts
+    types = definition.infer(facts, complete_attrs(definition, sample.attrs))
+    values = tuple(None if fact is None else b.input(fact.type) for fact in facts)
+    outputs = tuple(b.fresh(kind) for kind in types)
+    b.append(Node(definition.name, values, outputs, b._origin, complete_attrs(definition, sample.attrs)))
+    graph = b.finish(definition.name, [value for value in values if value is not None], outputs)
+    return ReferenceTarget(mode).compile(graph).run([value for value in sample.inputs if value is not None])
+
+
+# --- completeness
+
+
+@pytest.mark.parametrize("definition", OPS, ids=by_name)
+def test_every_dtype_has_a_sample(definition: OpDef) -> None:
+    missing = [dtype for dtype in definition.main_dtypes if not list(definition.samples(np.random.default_rng(0), dtype))]
+    assert not missing, f"{definition.name} has no sample for {missing}"
+
+
+def test_every_op_is_documented() -> None:
+    assert [definition.name for definition in CORE if not definition.doc.strip()] == []
+
+
+def test_the_milli_ops_are_few() -> None:
+    """They are what a target must have to run everything: a closed set, host ops aside."""
+    assert len([definition for definition in CORE if definition.is_milli and not definition.host]) <= 60
+
+
+def test_milli_ops_depend_on_nothing() -> None:
+    """A decomposition is finite: no composite contains itself."""
+    for definition in COMPOSITES:
+        for _, sample, rng in samples(definition):
+            decomposed(definition, sample, next(views(rng, definition, sample)))
+            break
