@@ -14,7 +14,7 @@ from assay.evidence.compare import bounds, closeness
 from assay.ir import dtypes
 from assay.ir.dtypes import DType
 from assay.ir.facts import Fact
-from assay.ir.graph import Graph, Node
+from assay.ir.graph import Graph, Node, Origin
 from assay.ir.types import TensorType
 from assay.ops import CORE
 from assay.ops.builder import Builder
@@ -198,8 +198,8 @@ def run_single(definition: OpDef, sample: Sample, mode: Mode) -> tuple[Any, ...]
     types = definition.infer(facts, complete_attrs(definition, sample.attrs))
     values = tuple(None if fact is None else b.input(fact.type) for fact in facts)
     outputs = tuple(b.fresh(kind) for kind in types)
-    b.append(Node(definition.name, values, outputs, b._origin, complete_attrs(definition, sample.attrs)))
-    graph = b.finish(definition.name, [value for value in values if value is not None], outputs)
+    node = Node(definition.name, values, outputs, Origin("test"), complete_attrs(definition, sample.attrs))
+    graph = Graph(definition.name, tuple(value for value in values if value is not None), outputs, (node,))
     return ReferenceTarget(mode).compile(graph).run([value for value in sample.inputs if value is not None])
 
 

@@ -13,7 +13,7 @@ from assay.ir.dims import eq
 from assay.ir.dtypes import FLOATS, Array, DType, boolean
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
-from assay.ops.registry import Compute, FactMissing, Sample, Tolerance, op
+from assay.ops.registry import Compute, Sample, Tolerance, op
 from assay.ops.samples import Rng, draw
 from assay.ops.shapes import broadcast
 
@@ -61,12 +61,10 @@ def attention_parts(
     """The result of `sdpa` and all of its scores, in simpler ops."""
     dtype = b.dtype(q)
     wide = precision or (dtypes.f32 if dtype.bits < 32 else dtype)
-    heads, groups = b.dims(q)[-3], b.dims(k)[-3]
-    if not isinstance(heads, int) or not isinstance(groups, int):
-        raise FactMissing("the numbers of heads")
     query, key, value = (cast_to(b, x, wide) for x in (q, k, v))
-    if heads != groups:
-        shared = np.repeat(np.arange(groups), heads // groups)
+    if eq(b.dims(q)[-3], b.dims(k)[-3]) is not True:
+        heads, groups = (b.reshape(b.vector(b.size(x, -3)), []) for x in (q, k))
+        shared = b.div(b.mul(b.iota(heads), groups), heads)
         key, value = (b.gather(x, shared, axis=b.rank(x) - 3) for x in (key, value))
     factor = _factor_parts(b, q, scale, wide)
     rank = b.rank(k)
@@ -229,22 +227,17 @@ def _rotary_shape(x: Fact, cos: Fact, sin: Fact, *, interleaved: bool) -> list[S
 
 
 def _rotary_parts(b: Any, x: Any, cos: Any, sin: Any, *, interleaved: bool) -> Any:
-    rank, half = b.rank(x), b.dims(cos)[-1]
-    if not isinstance(half, int):
-        raise FactMissing("the size of the rotation")
-    last = (rank - 1,)
-    turned = b.slice(x, [0], [2 * half], [1], axes=last)
-    first, second = ((0, half), (half, 2 * half)) if not interleaved else ((0, 2 * half), (1, 2 * half))
-    step = 2 if interleaved else 1
-    x1, x2 = (b.slice(turned, [start], [end], [step], axes=last) for start, end in (first, second))
+    rank, half = b.rank(x), b.vector(b.size(cos, -1))
+    both, last = b.mul(half, 2), (rank - 1,)
+    spans = [([0], both, [2]), ([1], both, [2])] if interleaved else [([0], half, [1]), (half, both, [1])]
+    x1, x2 = (b.slice(x, *span, axes=last) for span in spans)
     real = b.sub(b.mul(x1, cos), b.mul(x2, sin))
     imaginary = b.add(b.mul(x1, sin), b.mul(x2, cos))
-    if interleaved:
-        pairs = b.concat(*(b.unsqueeze(part, axes=(rank,)) for part in (real, imaginary)), axis=rank)
-        done = b.reshape(pairs, b.vector(*(b.size(x, axis) for axis in range(rank - 1)), 2 * half))
-    else:
-        done = b.concat(real, imaginary, axis=rank - 1)
-    rest = b.slice(x, [2 * half], [2**62], [1], axes=last)
+    rest = b.slice(x, both, [2**62], [1], axes=last)
+    if not interleaved:
+        return b.concat(real, imaginary, rest, axis=rank - 1)
+    pairs = b.concat(*(b.unsqueeze(part, axes=(rank,)) for part in (real, imaginary)), axis=rank)
+    done = b.reshape(pairs, b.vector(*(b.size(x, axis) for axis in range(rank - 1)), both))
     return b.concat(done, rest, axis=rank - 1)
 
 

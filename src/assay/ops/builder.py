@@ -329,8 +329,10 @@ def _symbolic_contents(
     arrays = [None if fact is None else _as_dims(fact) for fact in facts]
     if any(array is None and fact is not None for array, fact in zip(arrays, facts, strict=True)):
         return None
-    results = as_results(definition.symbolic(*arrays, **attrs))
-    contents = [np.asarray(result, dtype=object) for result in results]
+    outcome = definition.symbolic(*arrays, **attrs)
+    if outcome is None:
+        return None
+    contents = [_in_range(result, kind.dtype) for result, kind in zip(as_results(outcome), types, strict=True)]
     if all(item is UNKNOWN for content in contents for item in content.reshape(-1)):
         return None
     return [tracked(kind, content) for kind, content in zip(types, contents, strict=True)]
@@ -348,8 +350,19 @@ def _as_dims(fact: Fact) -> Array | None:
     return np.full(cast("tuple[int, ...]", kind.shape), UNKNOWN, dtype=object)
 
 
+def _in_range(result: Any, dtype: DType) -> Array:
+    """A result on dims; what wraps around in `dtype` becomes UNKNOWN."""
+    content = np.asarray(result, dtype=object)
+    if dtype is dtypes.boolean:
+        return content
+    lowest, highest = dtype.limits
+    wraps = np.frompyfunc(lambda d: not isinstance(d, Expr) and not lowest <= d <= highest, 1, 1)
+    return np.where(wraps(content).astype(bool), UNKNOWN, content)
+
+
 def _holds_dims(dtype: DType) -> bool:
-    return dtype.is_integer or dtype is dtypes.boolean
+    """True for the dtypes in which dims are computed with; in narrower and unsigned ones they would wrap around."""
+    return dtype in (dtypes.i64, dtypes.i32, dtypes.boolean)
 
 
 def _is_small(kind: TensorType) -> bool:

@@ -91,7 +91,8 @@ def _dim_abs(a: Dim) -> Dim:
 
 
 def _dim_mod(a: Dim, b: Dim) -> Dim:
-    return UNKNOWN if b == 0 else mod(a, b)
+    """The remainder, where the divisor is surely not zero."""
+    return mod(a, b) if eq(b, 0) is False else UNKNOWN
 
 
 def _dim_where(condition: Any, a: Dim, b: Dim) -> Dim:
@@ -251,8 +252,8 @@ def where(condition: Array, x: Array, y: Array) -> Array:
 
 
 def _sign(b: Any, x: Any) -> Any:
-    zero = b.mul(x, 0)
-    return b.where(b.lt(0, x), b.add(zero, 1), b.where(b.lt(x, 0), b.sub(zero, 1), zero))
+    above = b.where(b.lt(0, x), 1, x)
+    return above if b.dtype(x).kind == "uint" else b.where(b.lt(x, 0), -1, above)
 
 
 def _sign_reference(x: Array) -> Array:
@@ -290,6 +291,9 @@ def _acos(b: Any, x: Any) -> Any:
 
 
 def _fmod(b: Any, x: Any, y: Any) -> Any:
+    if b.dtype(x).is_float:
+        size = b.mod(b.abs(x), b.abs(y))
+        return b.where(b.lt(x, 0), b.neg(size), size)
     floored = b.mod(x, y)
     differs = b.bit_and(b.ne(floored, 0), b.bit_xor(b.lt(x, 0), b.lt(y, 0)))
     return b.where(differs, b.sub(floored, y), floored)

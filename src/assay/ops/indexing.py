@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.ir.dims import UNKNOWN, Expr
+from assay.ir.dims import Expr
 from assay.ir.dtypes import NUMERIC, TENSORS, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
@@ -21,20 +21,6 @@ def indices(rng: Rng, bound: int, shape: Sequence[int]) -> Array:
     return rng.integers(-bound, bound, size=tuple(shape)).astype(np.int64)
 
 
-def _on_known_positions(function: Callable[..., Array]) -> Callable[..., Array]:
-    """`function` on dims, UNKNOWN all over where a position itself is unknown."""
-
-    def apply(x: Array, positions: Array, *rest: Array, **attrs: Any) -> Array:
-        if positions.dtype != object:
-            return function(x, positions, *rest, **attrs)
-        if not any(isinstance(p, Expr) for p in positions.reshape(-1)):
-            return function(x, positions.astype(np.int64), *rest, **attrs)
-        dummy = function(x, np.zeros(positions.shape, np.int64), *rest, **attrs)
-        return np.full(dummy.shape, UNKNOWN, dtype=object)
-
-    return apply
-
-
 def _gather_shape(x: Fact, positions: Fact, *, axis: int) -> list[Shape]:
     if x.shape is None:
         return [None]
@@ -44,15 +30,11 @@ def _gather_shape(x: Fact, positions: Fact, *, axis: int) -> list[Shape]:
     return [(*x.shape[:axis], *positions.shape, *x.shape[axis + 1 :])]
 
 
-def _gather(x: Array, positions: Array, *, axis: int) -> Array:
-    return np.take(x, positions, axis=axis)
-
-
 @op(
     "T, i64 -> T",
     T=TENSORS,
     shape=_gather_shape,
-    symbolic=_on_known_positions(_gather),
+    symbolic=(1,),
     samples=listed(
         lambda rng, dtype: [
             (draw(rng, dtype, (4, 3)), indices(rng, 4, (2, 2)), {"axis": 0}),
@@ -64,7 +46,7 @@ def _gather(x: Array, positions: Array, *, axis: int) -> Array:
 )
 def gather(x: Array, positions: Array, *, axis: int) -> Array:
     """x[…, positions, …] along `axis`; positions count from the end if negative."""
-    return _gather(x, positions, axis=axis)
+    return np.take(x, positions, axis=axis)
 
 
 def _gather_nd_shape(x: Fact, positions: Fact, *, batch_dims: int) -> list[Shape]:
@@ -114,6 +96,11 @@ def _scatter_nd(x: Array, positions: Array, updates: Array, *, reduction: str = 
     return result
 
 
+def _scatter_dims(x: Array, positions: Array, updates: Array, *, reduction: str) -> Array | None:
+    unknown = reduction in ("min", "max") or any(isinstance(item, Expr) for item in positions.reshape(-1).tolist())
+    return None if unknown else _scatter_nd(x, positions.astype(np.int64), updates, reduction=reduction)
+
+
 def _scatter_samples(rng: Rng, dtype: DType) -> Any:
     yield draw(rng, dtype, (4, 4, 3)), np.array([[0, 1], [3, 2]]), draw(rng, dtype, (2, 3)), {"reduction": "none"}
     yield draw(rng, dtype, (5,)), np.array([[4], [-4]]), draw(rng, dtype, (2,)), {"reduction": "none"}
@@ -126,7 +113,7 @@ def _scatter_samples(rng: Rng, dtype: DType) -> Any:
     "T, i64, T -> T",
     T=TENSORS,
     shape=same,
-    symbolic=_on_known_positions(_scatter_nd),
+    symbolic=_scatter_dims,
     samples=listed(_scatter_samples, 1),
 )
 def scatter_nd(x: Array, positions: Array, updates: Array, *, reduction: str = "none") -> Array:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from assay.ir.dims import UNKNOWN, Dim, eq, lt
+from assay.ir.dims import Dim, eq, lt
 from assay.ir.dtypes import COMPLEX, FLOATS, NUMERIC, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
@@ -95,7 +96,7 @@ def _conv_dim(size: Dim, kernel: Dim, stride: int, padding: int, dilation: int) 
     free = size + padding - ((kernel - 1) * dilation + 1)
     if lt(free, 0) is True:
         raise ValueError(f"a kernel of {kernel} does not fit into an axis of size {size}")
-    return free // stride + 1 if lt(free, 0) is False else UNKNOWN if free is UNKNOWN else free // stride + 1
+    return free // stride + 1
 
 
 def window_view(x: Array, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Array:
@@ -114,6 +115,13 @@ def pad_spatial(x: Array, pads: Sequence[int], value: float = 0.0) -> Array:
         return x
     widths = [(0, 0)] * (x.ndim - rank) + list(zip(pads[:rank], pads[rank:], strict=True))
     return np.pad(x, widths, constant_values=value)
+
+
+def merged(b: Any, sizes: Sequence[Any]) -> Any:
+    """The product of sizes that are numbers or values of one element."""
+    if all(isinstance(size, int) for size in sizes):
+        return math.prod(sizes)
+    return b.reduce_prod(b.vector(*sizes), keepdims=True)
 
 
 def _conv_parts(
@@ -137,9 +145,9 @@ def _conv_parts(
     batch = b.size(x, 0)
     # (N, C, o1, k1, o2, k2 …) → (N, G, C/G · k…, o…)
     order = (0, 1, *range(3, 3 + 2 * rank, 2), *range(2, 2 + 2 * rank, 2))
-    depth = channels * int(np.prod(kernel))
-    columns = b.reshape(b.transpose(windows, perm=order), b.vector(batch, groups, depth, -1))
-    weights = b.reshape(w, (groups, -1, depth))
+    depth = channels * math.prod(kernel)
+    columns = b.reshape(b.transpose(windows, perm=order), b.vector(batch, groups, depth, merged(b, out_sizes)))
+    weights = b.reshape(w, (groups, b.static_shape(w)[0] // groups, depth))
     product = b.reshape(b.matmul(weights, columns), b.vector(batch, b.static_shape(w)[0], *out_sizes))
     return product if bias is None else b.add(product, b.reshape(bias, (-1, *(1,) * rank)))
 
@@ -177,21 +185,35 @@ def conv(
     """Convolution of x (N, C, …) with weights (M, C / groups, …) in any number of spatial axes, zero-padded by
     `pads` (a count before each spatial axis, then one after each). Sums are kept in f64 and rounded once."""
     padded = pad_spatial(x, pads)
-    n, m, kernel = x.shape[0], w.shape[0], w.shape[2:]
-    if all(k == 1 for k in kernel):
-        step = (slice(None), slice(None), *(slice(None, None, s) for s in strides))
-        columns = padded[step]
-        out = columns.shape[2:]
-        columns = columns.reshape(n, groups, w.shape[1], -1)
-    else:
-        views = window_view(padded, kernel, strides, dilations)
-        rank = len(kernel)
-        out = views.shape[2 : 2 + rank]
-        order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
-        columns = views.transpose(order).reshape(n, groups, w.shape[1] * int(np.prod(kernel)), -1)
-    weights = w.reshape(groups, m // groups, -1)
-    result = exact_matmul(weights, columns).reshape(n, m, *out)
-    return result if bias is None else result + bias.reshape(-1, *(1,) * len(kernel))
+    product = _depthwise if w.shape[1] == 1 else _by_columns
+    result = product(padded, w, strides, dilations, groups)
+    return result if bias is None else result + bias.reshape(-1, *(1,) * len(strides))
+
+
+def _depthwise(x: Array, w: Array, strides: Sequence[int], dilations: Sequence[int], groups: int) -> Array:
+    """One input channel a group: the sum over the kernel's places of shifted inputs times their weight."""
+    n, rank, kernel = x.shape[0], len(strides), w.shape[2:]
+    out = [(d - (k - 1) * step - 1) // s + 1 for d, k, step, s in zip(x.shape[2:], kernel, dilations, strides, strict=True)]
+    inputs = x[:, :, None]
+    weights = w.reshape(groups, w.shape[0] // groups, *kernel, *(1,) * rank)
+    result = np.zeros((n, *weights.shape[:2], *out), x.dtype)
+    for place in np.ndindex(*kernel):
+        starts = [k * step for k, step in zip(place, dilations, strict=True)]
+        shifted = (slice(a, a + (o - 1) * s + 1, s) for a, o, s in zip(starts, out, strides, strict=True))
+        result += inputs[(..., *shifted)] * weights[(slice(None), slice(None), *place)]
+    return result.reshape(n, w.shape[0], *out)
+
+
+def _by_columns(x: Array, w: Array, strides: Sequence[int], dilations: Sequence[int], groups: int) -> Array:
+    """A matrix product with the content of all windows as columns."""
+    n, rank, kernel = x.shape[0], len(strides), w.shape[2:]
+    views = window_view(x, kernel, strides, dilations)
+    out = views.shape[2 : 2 + rank]
+    order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
+    depth = math.prod(w.shape[1:])
+    columns = views.transpose(order).reshape(n, groups, depth, math.prod(out))
+    weights = w.reshape(groups, w.shape[0] // groups, depth)
+    return exact_matmul(weights, columns).reshape(n, w.shape[0], *out)
 
 
 def _transposed_shape(

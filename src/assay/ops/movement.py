@@ -77,7 +77,7 @@ def _reshape_shape(x: Fact, shape: Fact) -> list[Shape]:
     "T, i64 -> T",
     T=TENSORS,
     shape=_reshape_shape,
-    symbolic=True,
+    symbolic=(1,),
     samples=listed(
         lambda rng, dtype: [
             (draw(rng, dtype, (2, 6)), vector(3, 4), {}),
@@ -127,7 +127,7 @@ def _expand_shape(x: Fact, shape: Fact) -> list[Shape]:
     "T, i64 -> T",
     T=TENSORS,
     shape=_expand_shape,
-    symbolic=True,
+    symbolic=(1,),
     samples=listed(
         lambda rng, dtype: [
             (draw(rng, dtype, (3, 1)), vector(2, 3, 4), {}),
@@ -254,7 +254,7 @@ def _slice_shape(x: Fact, starts: Fact, ends: Fact, steps: Fact, *, axes: Sequen
     T=TENSORS,
     name="slice",
     shape=_slice_shape,
-    symbolic=True,
+    symbolic=(1, 2, 3,),
     samples=listed(
         lambda rng, dtype: [
             (draw(rng, dtype, (5, 4)), vector(1, 0), vector(4, 3), vector(2, 1), {"axes": (0, 1)}),
@@ -311,7 +311,7 @@ def _pad_shape(x: Fact, pads: Fact, value: Fact) -> list[Shape]:
     "T, i64, T -> T",
     T=TENSORS,
     shape=_pad_shape,
-    symbolic=True,
+    symbolic=(1,),
     samples=listed(
         lambda rng, dtype: [
             (draw(rng, dtype, (2, 3)), vector(1, 0, 0, 2), draw(rng, dtype, ()), {}),
@@ -426,7 +426,7 @@ def _tile_parts(b: Any, x: Any, repeats: Any) -> Any:
     "T, i64 -> T",
     T=TENSORS,
     shape=_tile_shape,
-    symbolic=True,
+    symbolic=(1,),
     parts=_tile_parts,
     samples=listed(lambda rng, dtype: [(draw(rng, dtype, (2, 3)), vector(2, 3), {}), (draw(rng, dtype, (2,)), vector(0), {})], 1),
 )
@@ -436,6 +436,10 @@ def tile(x: Array, repeats: Array) -> Array:
 
 
 # --- windows and triangles
+
+
+_BYTES = frozenset(d.numpy for d in dtypes.ALL if d.is_float and d.bits <= 8)
+"""Carriers that NumPy's window views do not take as they are."""
 
 
 def _window_shape(x: Fact, *, axis: int, size: int, stride: int, dilation: int) -> list[Shape]:
@@ -474,8 +478,9 @@ def window(x: Array, *, axis: int, size: int, stride: int = 1, dilation: int = 1
     """All windows of `size` elements along `axis`: their number takes the place of the axis, their content follows it."""
     axis = axis_of(axis, x.ndim)
     span = (size - 1) * dilation + 1
-    views = np.lib.stride_tricks.sliding_window_view(x, span, axis)[..., ::dilation]
-    return np.moveaxis(views, -1, axis + 1)[(slice(None),) * axis + (slice(None, None, stride),)]
+    bits = x.view(np.uint8) if x.dtype in _BYTES else x
+    views = np.lib.stride_tricks.sliding_window_view(bits, span, axis)[..., ::dilation]
+    return np.moveaxis(views, -1, axis + 1)[(slice(None),) * axis + (slice(None, None, stride),)].view(x.dtype)
 
 
 def _trilu_parts(b: Any, x: Any, k: Any, *, upper: bool) -> Any:

@@ -8,6 +8,7 @@ as long as it begins within x or the padding before it.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -211,7 +212,7 @@ def _all_windows(b: Any, x: Any, along: Sequence[Line], fill: Any) -> Any:
         views = _windows(b, views, line, 2 + 2 * i, b.size(x, 2 + i))
     outside = (0, 1, *range(2, 2 + 2 * rank, 2))
     sizes = [b.size(views, axis) for axis in outside]
-    places = int(np.prod([line.kernel for line in along]))
+    places = math.prod(line.kernel for line in along)
     return b.reshape(b.transpose(views, perm=(*outside, *range(3, 3 + 2 * rank, 2))), b.vector(*sizes, places))
 
 
@@ -252,7 +253,7 @@ def max_pool_positions(
 ) -> tuple[Array, Array]:
     """`max_pool`, and where each result lies first, counted in row-major order within its channel (−1: in no place)."""
     along = lines(kernel=kernel, strides=strides, pads=pads, dilations=dilations, ceil=ceil)
-    plane = np.arange(int(np.prod(x.shape[2:]))).reshape(1, 1, *x.shape[2:])
+    plane = np.arange(math.prod(x.shape[2:])).reshape(1, 1, *x.shape[2:])
     content, places = _padded(x, along, lowest_of(x.dtype)), _padded(plane, along, -1)
     taps = [tuple(line.taps(line.number(d))) for line, d in zip(along, x.shape[2:], strict=True)]
     first, *rest = [(..., *tap) for tap in itertools.product(*taps)]
@@ -270,7 +271,7 @@ def _average_parts(b: Any, x: Any, *, include_pad: bool, **windows: Any) -> Any:
     along = lines(**windows)
     total = _fold_parts(b, x, along, "reduce_sum", 0, 0)
     if not windows["ceil"] and (include_pad or not any(windows["pads"])):
-        return b.div(total, float(np.prod(windows["kernel"])))
+        return b.div(total, float(math.prod(windows["kernel"])))
     sizes = [b.size(x, axis) for axis in range(2, b.rank(x))]
     ones = b.expand(b.constant(1, b.dtype(x)), b.vector(1, 1, *sizes))
     return b.div(total, _fold_parts(b, ones, along, "reduce_sum", int(include_pad), 0))

@@ -6,11 +6,12 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
 from assay.ir import dtypes
+from assay.ir.dims import Expr
 from assay.ir.dtypes import Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape, TensorType, Type, UnknownType
@@ -201,7 +202,7 @@ def op(
     shape: ShapeRule | None = None,
     types: TypeRule | None = None,
     parts: Decomposition | None = None,
-    symbolic: Callable[..., Any] | bool = False,
+    symbolic: Callable[..., Any] | tuple[int, ...] | bool = False,
     content: Callable[..., Any] | None = None,
     tolerance: Tolerance = Tolerance.EXACT,
     compute: Compute = Compute.NATIVE,
@@ -219,7 +220,8 @@ def op(
     positional parameters, attributes and their defaults from its keyword-only ones, the documentation
     from its docstring. `shape` maps the inputs' facts to the results' shapes; `types` replaces it for
     ops on sequences and the like. `symbolic=True` says that the reference also works on object arrays
-    of dims; a function does that job where the reference itself cannot. `content` gives the result's
+    of dims, `symbolic=(1,)` that it does where input 1 is known in full; a function does that job where the
+    reference itself cannot (it returns None where nothing is known). `content` gives the result's
     content where the inputs' types alone determine it.
     """
     left, _, right = signature.partition("->")
@@ -242,7 +244,7 @@ def op(
             shape=shape,
             types=types,
             parts=parts,
-            symbolic=reference if symbolic is True else symbolic or None,
+            symbolic=_on_dims(reference, symbolic),
             content=content,
             tolerance=tolerance,
             compute=compute,
@@ -255,6 +257,22 @@ def op(
         return definition
 
     return define
+
+
+def _on_dims(reference: Callable[..., Any], symbolic: Any) -> Callable[..., Any] | None:
+    """What `op` was told of an op on dims, as a function."""
+    if not isinstance(symbolic, tuple):
+        return reference if symbolic is True else symbolic or None
+
+    def steered(*arrays: Array, **attrs: Any) -> Any:
+        given = list(arrays)
+        for index in cast("tuple[int, ...]", symbolic):
+            if any(isinstance(item, Expr) for item in given[index].reshape(-1).tolist()):
+                return None
+            given[index] = given[index].astype(np.int64)
+        return reference(*given, **attrs)
+
+    return steered
 
 
 def _param(name: str, token: str) -> Param:

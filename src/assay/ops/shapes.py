@@ -118,27 +118,24 @@ def resolve_reshape(source: Shape, target: Shape) -> Shape:
     """The shape after a reshape to `target`, in which one -1 stands for the dim that fits."""
     if target is None:
         return None
-    holes = [i for i, d in enumerate(target) if d == -1]
-    if len(holes) > 1:
+    if sum(d == -1 for d in target) > 1:
         raise ValueError(f"a reshape to {list(target)} leaves more than one dim open")
     if any(le(d, -2) is True for d in target):
         raise ValueError(f"a reshape to {list(target)} has a negative dim")
     total: Dim = UNKNOWN if source is None else product(source)
-    if not holes:
-        if eq(product(target), total) is False:
-            raise ValueError(f"{total} elements do not fit into the shape {list(target)}")
-        return target
-    rest = product(d for i, d in enumerate(target) if i != holes[0])
-    if isinstance(rest, int) and isinstance(total, int) and (rest == 0 or total % rest):
+    holes = [i for i, d in enumerate(target) if not _is_size(d, source)]
+    rest = product(d for i, d in enumerate(target) if i not in holes)
+    if not holes and eq(rest, total) is False:
         raise ValueError(f"{total} elements do not fit into the shape {list(target)}")
-    sizes_may_be_unknown = any(not isinstance(d, int) and not _known_size(d) for d in target)
-    dim = UNKNOWN if sizes_may_be_unknown or rest == 0 else floordiv(total, rest)
-    return tuple(dim if i == holes[0] else d for i, d in enumerate(target))
+    if len(holes) == 1 and isinstance(rest, int) and isinstance(total, int) and (rest == 0 or total % rest):
+        raise ValueError(f"{total} elements do not fit into the shape {list(target)}")
+    dim = UNKNOWN if len(holes) > 1 or rest == 0 else floordiv(total, rest)
+    return tuple(dim if i in holes else d for i, d in enumerate(target))
 
 
-def _known_size(dim: Dim) -> bool:
-    """False for a dim that may turn out to be the -1 of a reshape."""
-    return le(0, dim) is True
+def _is_size(dim: Dim, source: Shape) -> bool:
+    """False for a dim of a reshape's target that is -1, or may turn out to be; the dims of a tensor never are."""
+    return le(0, dim) is True or (dim is not UNKNOWN and source is not None and dim in source)
 
 
 def clamp_length(dim: Dim) -> Dim:

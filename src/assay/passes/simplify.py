@@ -51,14 +51,15 @@ def _cast(ctx: _Context, node: Node) -> Value | None:
 
 
 def _transpose(ctx: _Context, node: Node) -> Node | Value | None:
-    perm = tuple(node.attrs["perm"])
+    perm, source = tuple(node.attrs["perm"]), node.inputs
+    inner = ctx.maker(source[0], "transpose")
+    if inner is not None:
+        perm, source = tuple(inner.attrs["perm"][axis] for axis in perm), inner.inputs
     if perm == tuple(range(len(perm))):
-        return node.inputs[0]
-    inner = ctx.maker(node.inputs[0], "transpose")
+        return source[0]
     if inner is None:
         return None
-    joined = tuple(inner.attrs["perm"][axis] for axis in perm)
-    return replace(node, inputs=inner.inputs, attrs={"perm": joined}, origin=node.origin.touched_by("simplify"))
+    return replace(node, inputs=source, attrs={"perm": perm}, origin=node.origin.touched_by("simplify"))
 
 
 def _reshape(ctx: _Context, node: Node) -> Node | Value | None:

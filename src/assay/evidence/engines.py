@@ -1,0 +1,95 @@
+"""Engines: whoever can run a model, a target of Assay in some configuration or a peer, named by one word."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from assay.errors import NotFound
+from assay.evidence.peers import Model, Ready, load_peer, peer_names, peer_version
+from assay.runtime.session import Session, SessionOptions
+from assay.runtime.targets import target_names
+
+_WORDS: dict[str, dict[str, Any]] = {
+    "exact": {"mode": "exact"},
+    "precise": {"mode": "precise"},
+    "decomposed": {"decomposed": True},
+    "unoptimized": {"optimize": False},
+}
+"""What may follow a target's name after a colon."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """Somebody who runs models; `options` is None for a peer."""
+
+    name: str
+    options: SessionOptions | None
+
+    @property
+    def carries_f64(self) -> bool:
+        """True if intermediate floats come in f64, whatever the model declares."""
+        return self.options is not None and self.options.mode == "precise"
+
+    def version(self) -> str:
+        """The version behind this engine; NotFound if a peer is not installed."""
+        if self.options is None:
+            return peer_version(self.name)
+        from assay import __version__
+
+        return __version__
+
+    def load(self, model: Model) -> Ready:
+        """`model` made ready to run; a peer's errors are its own."""
+        if self.options is None:
+            return load_peer(self.name, model)
+        return OnnxOnTarget(model, self.options)
+
+
+class OnnxOnTarget:
+    """An ONNX model in a session of Assay."""
+
+    def __init__(self, model: Model, options: SessionOptions) -> None:
+        from assay.frontends.onnx import load
+
+        self.session = Session(load(model, options.limits), options)
+
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs by name."""
+        return self.session.run(feeds)
+
+    def run_all(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Every value by its name in the model, those in bodies and functions too."""
+        return self.session.observe(feeds)
+
+
+def engine(spec: str) -> Engine:
+    """The engine that `spec` names: a peer, or a target with words after it, as in `reference:precise:decomposed`."""
+    name, *words = spec.split(":")
+    if name in peer_names() and not words:
+        return Engine(name, None)
+    if name not in target_names():
+        raise _unknown(spec, name, [*target_names(), *peer_names()], "target or peer")
+    options = SessionOptions(target=name)
+    for word in words:
+        if word not in _WORDS:
+            raise _unknown(spec, word, list(_WORDS), "configuration")
+        options = replace(options, **_WORDS[word])
+    return Engine(spec, options)
+
+
+def _unknown(spec: str, word: str, known: list[str], what: str) -> NotFound:
+    close = difflib.get_close_matches(word, known, 1)
+    hint = f"did you mean '{close[0]}'?" if close else f"there is {', '.join(known)}"
+    return NotFound(f"'{spec}': there is no {what} '{word}'", hint=hint)
+
+
+def as_model(source: str | Path) -> Path:
+    """The path of a model file; NotFound if it is not there."""
+    path = Path(source)
+    if not path.is_file():
+        raise NotFound(f"there is no model file '{path}'", hint="check the path")
+    return path

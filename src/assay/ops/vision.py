@@ -1,0 +1,241 @@
+"""Sampling of images at given places, pooling over regions, selection of boxes, decoding of files."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from assay.ir import dtypes
+from assay.ir.dims import UNKNOWN, eq
+from assay.ir.dtypes import FLOATS, NUMERIC, Array, DType
+from assay.ir.facts import Fact
+from assay.ir.types import Shape
+from assay.ops.registry import Sample, Tolerance, op
+from assay.ops.resize import cubic_weight
+from assay.ops.samples import Rng, draw, listed
+from assay.ops.shapes import unknown
+
+
+def as_coordinates(x: Array) -> Array:
+    """Coordinates in f64 or f32: places are found in the precision that they are given in, so that ties fall alike."""
+    return x if x.dtype in (np.float32, np.float64) else x.astype(np.float32)
+
+
+def _as_coordinates(b: Any, x: Any) -> Any:
+    return x if b.dtype(x) in FLOATS[:2] else b.cast(x, dtype=dtypes.f32)
+
+
+def _working(dtype: DType) -> DType:
+    """The dtype that parts compute in."""
+    return dtypes.f64 if dtype is dtypes.f64 or dtype.is_integer else dtypes.f32
+
+
+def _as(b: Any, x: Any, dtype: DType) -> Any:
+    return x if b.dtype(x) is dtype else b.cast(x, dtype=dtype)
+
+
+def _size(b: Any, x: Any, axis: int, dtype: DType) -> Any:
+    """The size of an axis as a scalar of `dtype`."""
+    size = b.size(x, axis)
+    return b.constant(size, dtype) if isinstance(size, int) else b.cast(b.reshape(size, []), dtype=dtype)
+
+
+# --- grid_sample
+
+_CUBIC_A = -0.75
+_STEPS: Mapping[str, Array] = {"nearest": np.arange(1), "linear": np.arange(2), "cubic": np.arange(-1, 3)}
+"""The elements that a mode reads, counted from the one at or below the place."""
+
+
+def _reflect(x: Array, low: float, high: float) -> Array:
+    """x mirrored at `low` and `high` until it lies between them."""
+    span = high - low
+    return low + span - np.abs(np.mod(x - low, 2 * span) - span) if span > 0 else np.full_like(x, low)
+
+
+def _inside(x: Array, size: int, padding: str, align_corners: bool) -> Array:
+    """Places, or positions of elements, brought into the axis as `padding` says."""
+    low, high = (0.0, size - 1.0) if align_corners else (-0.5, size - 0.5)
+    if padding == "border":
+        return np.where((x < low) | (x > high), np.clip(x, 0, size - 1), x)
+    return _reflect(x, low, high) if padding == "reflection" else x
+
+
+def _axis_taps(places: Array, size: int, mode: str, padding: str, align_corners: bool) -> tuple[Array, Array]:
+    """For normalised places on one axis, the elements to read and their weights, both (…, taps)."""
+    x = (places + 1) / 2 * (size - 1) if align_corners else ((places + 1) * size - 1) / 2
+    x = _inside((np.rint(x) if mode == "nearest" else x).astype(np.float64), size, padding, align_corners)
+    taps = np.floor(x)[..., None] + _STEPS[mode]
+    distance = np.abs(taps - x[..., None])
+    weights = cubic_weight(distance, _CUBIC_A) if mode == "cubic" else 1 - distance
+    if padding == "zeros":
+        weights = np.where((taps >= 0) & (taps < size), weights, 0.0)
+    positions = _inside(taps, size, padding, align_corners).astype(np.int64)
+    return np.clip(positions, 0, size - 1), weights
+
+
+def _grid_shape(x: Fact, grid: Fact, **attrs: Any) -> list[Shape]:
+    if x.shape is None or grid.shape is None:
+        known = x.shape or grid.shape
+        return [unknown(None if known is None else len(known))]
+    rank = len(x.shape) - 2
+    if len(grid.shape) != rank + 2 or eq(grid.shape[-1], rank) is False:
+        raise ValueError(f"a grid of shape {list(grid.shape)} does not fit an image of shape {list(x.shape)}")
+    return [(*x.shape[:2], *grid.shape[1:-1])]
+
+
+def _inside_parts(b: Any, x: Any, size: Any, padding: str, align_corners: bool) -> Any:
+    last = b.sub(size, 1)
+    low, high = (b.mul(last, 0), last) if align_corners else (b.constant(-0.5, b.dtype(x)), b.sub(size, 0.5))
+    if padding == "border":
+        beyond = b.bit_or(b.lt(x, low), b.lt(high, x))
+        return b.where(beyond, b.clip(x, 0, last), x)
+    if padding == "zeros":
+        return x
+    span = b.sub(high, low)
+    folded = b.abs(b.sub(b.mod(b.sub(x, low), b.mul(span, 2)), span))
+    return b.where(b.lt(0, span), b.add(low, b.sub(span, folded)), low)
+
+
+def _axis_taps_parts(b: Any, places: Any, size: Any, work: DType, mode: str, padding: str, align: bool) -> Any:
+    shifted, count = b.add(places, 1), b.cast(size, dtype=b.dtype(places))
+    x = b.mul(b.div(shifted, 2), b.sub(count, 1)) if align else b.div(b.sub(b.mul(shifted, count), 1), 2)
+    count = b.cast(size, dtype=work)
+    x = _inside_parts(b, _as(b, b.round(x) if mode == "nearest" else x, work), count, padding, align)
+    x = b.unsqueeze(x, axes=(-1,))
+    taps = b.add(b.floor(x), _STEPS[mode])
+    distance = b.abs(b.sub(taps, x))
+    weights = _cubic_parts(b, distance) if mode == "cubic" else b.sub(1, distance)
+    if padding == "zeros":
+        weights = b.where(b.bit_and(b.lt(-1, taps), b.lt(taps, count)), weights, 0)
+    positions = b.cast(_inside_parts(b, taps, count, padding, align), dtype=dtypes.i64)
+    return b.clip(positions, 0, b.sub(size, 1)), weights
+
+
+def _cubic_parts(b: Any, d: Any) -> Any:
+    a = _CUBIC_A
+    near = b.add(b.mul(b.mul(b.sub(b.mul(d, a + 2), a + 3), d), d), 1)
+    far = b.sub(b.mul(b.add(b.mul(b.sub(b.mul(d, a), 5 * a), d), 8 * a), d), 4 * a)
+    return b.where(b.le(d, 1), near, b.where(b.lt(d, 2), far, 0))
+
+
+def _grid_parts(b: Any, x: Any, grid: Any, *, mode: str, padding: str, align_corners: bool) -> Any:
+    rank, work = b.rank(x) - 2, _working(b.dtype(x))
+    batch, channels = b.size(x, 0), b.size(x, 1)
+    places = _as_coordinates(b, b.reshape(grid, b.vector(batch, -1, rank)))
+    index, weight = b.constant(0, dtypes.i64), b.constant(1, work)
+    for axis in range(rank):
+        line = b.gather(places, rank - 1 - axis, axis=2)
+        size = _size(b, x, 2 + axis, dtypes.i64)
+        positions, weights = _axis_taps_parts(b, line, size, work, mode, padding, align_corners)
+        spread = tuple(range(2, 2 + axis)) + tuple(range(3 + axis, 2 + rank))
+        index = b.add(b.mul(index, size), b.unsqueeze(positions, axes=spread))
+        weight = b.mul(weight, b.unsqueeze(weights, axes=spread))
+    pixels = b.transpose(b.reshape(x, b.vector(batch, channels, -1)), perm=(0, 2, 1))
+    taps = len(_STEPS[mode]) ** rank
+    found = b.gather_nd(pixels, b.reshape(index, b.vector(batch, -1, taps, 1)), batch_dims=1)
+    weight = b.reshape(weight, b.vector(batch, -1, taps, 1))
+    if mode == "nearest":
+        total = b.where(b.lt(0, weight), found, 0)
+    else:
+        total = b.mul(_as(b, found, work), weight)
+    result = b.transpose(_as(b, b.reduce_sum(total, axes=(2,)), b.dtype(x)), perm=(0, 2, 1))
+    return b.reshape(result, b.vector(batch, channels, *(b.size(grid, 1 + axis) for axis in range(rank))))
+
+
+def _grid_samples(rng: Rng, dtype: DType) -> Iterable[Any]:
+    for mode in _STEPS:
+        for padding in ("zeros", "border", "reflection"):
+            for align in (False, True):
+                attrs = {"mode": mode, "padding": padding, "align_corners": align}
+                yield draw(rng, dtype, (2, 3, 4, 5)), draw(rng, dtypes.f32, (2, 3, 2, 2), -2, 2), attrs
+    yield draw(rng, dtype, (1, 2, 3, 2, 4)), draw(rng, dtypes.f64, (1, 2, 2, 3, 3), -1, 1), {"mode": "linear"}
+    yield draw(rng, dtype, (1, 1, 6)), draw(rng, dtypes.f16, (1, 4, 1), -1, 1), {"mode": "cubic"}
+
+
+@op(
+    "T, G -> T",
+    T=NUMERIC,
+    G=FLOATS,
+    shape=_grid_shape,
+    tolerance=Tolerance.ACCUMULATED,
+    parts=_grid_parts,
+    samples=listed(_grid_samples),
+)
+def grid_sample(
+    x: Array, grid: Array, *, mode: str = "linear", padding: str = "zeros", align_corners: bool = False
+) -> Array:
+    """x (N, C, D…) read at the places of grid (N, O…, axes), whose coordinates come last axis first and reach from −1 to
+    1: the centres of the end elements with `align_corners`, else their outer edges. `mode` is nearest, linear or cubic;
+    beyond the edges x continues as `padding` says: zeros, border or reflection. Integers truncate."""
+    batch, channels, *spatial = x.shape
+    places = as_coordinates(grid).reshape(batch, -1, len(spatial))
+    lines = zip(np.moveaxis(places, -1, 0)[::-1], spatial, strict=True)
+    taps = [_axis_taps(line, size, mode, padding, align_corners) for line, size in lines]
+    pixels = x.reshape(batch, channels, -1)
+    exact = pixels if mode == "nearest" else pixels.astype(np.float64)
+    total = np.zeros((batch, channels, places.shape[1]), exact.dtype)
+    for choice in np.ndindex(*(len(_STEPS[mode]),) * len(spatial)):
+        index: Array = np.zeros(places.shape[:2], np.int64)
+        weight: Array = np.ones(places.shape[:2])
+        for (positions, weights), size, tap in zip(taps, spatial, choice, strict=True):
+            index = index * size + positions[..., tap]
+            weight = weight * weights[..., tap]
+        found = np.take_along_axis(exact, index[:, None], axis=2)
+        weight = weight[:, None]
+        total = np.where(weight > 0, found, total) if mode == "nearest" else total + found * weight
+    return total.astype(x.dtype).reshape(batch, channels, *grid.shape[1:-1])
+
+
+# --- roi_align
+
+
+def _roi_shape(x: Fact, rois: Fact, images: Fact, *, height: int, width: int, **attrs: Any) -> list[Shape]:
+    if x.shape is not None and len(x.shape) != 4:
+        raise ValueError(f"regions are pooled out of an image of shape {list(x.shape)}")
+    counts = [fact.shape[0] for fact in (rois, images) if fact.shape]
+    return [(counts[0] if counts else UNKNOWN, x.shape[1] if x.shape is not None else UNKNOWN, height, width)]
+
+
+def _regions(b: Any, rois: Any, scale: float, aligned: bool) -> tuple[Any, Any]:
+    """The starts and the extents of regions, (R, 2) each, rows first."""
+    corners = b.mul(_as_coordinates(b, rois), scale)
+    if aligned:
+        corners = b.sub(corners, 0.5)
+    starts, ends = b.gather(corners, [1, 0], axis=1), b.gather(corners, [3, 2], axis=1)
+    extents = b.sub(ends, starts)
+    return starts, extents if aligned else b.max(extents, 1)
+
+
+def _roi_places(b: Any, start: Any, extent: Any, bins: int, sampling: int) -> tuple[Any, Any, Any]:
+    """On one axis: the places (R, bins, grid) to look at, which of them count (R, 1, grid), and how many (R, 1, 1)."""
+    step = b.reshape(b.div(extent, bins), (-1, 1, 1))
+    if sampling > 0:
+        count = b.expand(b.constant(sampling, dtypes.i64), b.shape_of(step))
+    else:
+        count = b.max(b.cast(b.ceil(step), dtype=dtypes.i64), 0)
+    line = b.iota(b.max(b.reduce_max(count), 0))
+    share = b.div(b.add(b.cast(line, dtype=b.dtype(step)), 0.5), b.cast(count, dtype=b.dtype(step)))
+    inner = b.add(np.arange(bins, dtype=np.float64)[:, None], share)
+    return b.add(b.reshape(start, (-1, 1, 1)), b.mul(inner, step)), b.lt(line, count), count
+
+
+def _roi_parts(
+    b: Any, x: Any, rois: Any, images: Any, *, height: int, width: int, sampling: int, scale: float, aligned: bool, mode: str
+) -> Any:
+    work = _working(b.dtype(x))
+    starts, extents = _regions(b, rois, scale, aligned)
+    axes: list[tuple[Any, Any, Any, Any]] = []
+    for i, bins in enumerate((height, width)):
+        places, counts, count = _roi_places(
+            b, b.gather(starts, i, axis=1), b.gather(extents, i, axis=1), bins, sampling
+        )
+        size = _size(b, x, 2 + i, dtypes.i64)
+        y, limit = _as(b, places, work), b.cast(size, dtype=work)
+        exists = b.bit_and(b.le(-1, y), b.le(y, limit))
+        axes.append((b.clip(y, 0, b.sub(limit, 1)), exists, counts, size))
+        number = count if i == 0 else b.mul(axes[0][2] if False else number, count)
+    return None

@@ -1,0 +1,136 @@
+"""Each pass does what its docstring says, keeps results and leaves a valid graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from assay.ir import dtypes
+from assay.ir.dims import symbol
+from assay.ir.graph import Graph
+from assay.ir.types import TensorType
+from assay.ir.verify import verify
+from assay.ops.builder import Builder
+from assay.passes import STANDARD, apply
+from assay.passes.cse import cse
+from assay.passes.dce import dce
+from assay.passes.fold import fold
+from assay.passes.simplify import simplify
+from assay.targets.reference import ReferenceTarget
+
+X = TensorType(dtypes.f32, (symbol("n"), 4))
+
+
+def build(body: Callable[[Builder, Any], Any]) -> Graph:
+    """A graph of one input; `body` gives its outputs."""
+    b = Builder()
+    x = b.input(X)
+    outputs = body(b, x)
+    return b.finish("g", [x], outputs if isinstance(outputs, list) else [outputs], names={"x": x})
+
+
+def run(graph: Graph) -> tuple[Any, ...]:
+    array = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
+    return ReferenceTarget().compile(graph).run([array])
+
+
+def ops(graph: Graph) -> list[str]:
+    return [node.op for node in graph.nodes]
+
+
+def twice(b: Builder, x: Any) -> Any:
+    return b.add(b.exp(x), b.exp(x))
+
+
+def unused(b: Builder, x: Any) -> Any:
+    b.log(b.exp(x))
+    return b.neg(x)
+
+
+def weights_only(b: Builder, x: Any) -> Any:
+    w = b.transpose(b.constant(np.arange(8, dtype=np.float32).reshape(2, 4)), perm=(1, 0))
+    return b.matmul(x, b.mul(w, 2.0))
+
+
+def no_ops(b: Builder, x: Any) -> Any:
+    same = b.sub(b.mul(b.div(x, 1.0), b.constant(np.ones(4, np.float32))), 0.0)
+    turned = b.transpose(b.transpose(same, perm=(1, 0)), perm=(1, 0))
+    return b.cast(b.pad(b.concat(turned, axis=0), [0, 0, 0, 0], 0.0), dtype=dtypes.f32)
+
+
+def reshaped_twice(b: Builder, x: Any) -> Any:
+    return b.reshape(b.reshape(x, [-1]), [2, -1])
+
+
+def body_reads_outer(b: Builder, x: Any) -> Any:
+    outer = b.exp(x)
+    then, other = b.child(), b.child()
+    regions = (
+        then.finish("then", [], [then.add(then.exp(x), outer)]),
+        other.finish("else", [], [other.neg(outer)]),
+    )
+    condition = b.lt(b.reduce_sum(x), 1.0)
+    return b.emit("branch", condition, regions=regions)[0]
+
+
+@pytest.mark.parametrize(
+    ("make", "each", "left"),
+    [
+        (twice, cse, ["exp", "add"]),
+        (unused, dce, ["neg"]),
+        (weights_only, fold, ["matmul"]),
+        (no_ops, simplify, []),
+        (reshaped_twice, lambda g: dce(simplify(g)), ["reshape"]),
+    ],
+)
+def test_a_pass_leaves_just_these_ops(
+    make: Callable[[Builder, Any], Any], each: Callable[[Graph], Graph], left: list[str]
+) -> None:
+    graph = build(make)
+    better = dce(each(graph))
+    verify(better)
+    assert ops(better) == left
+    np.testing.assert_array_equal(run(better)[0], run(graph)[0])
+
+
+@pytest.mark.parametrize("make", [twice, unused, weights_only, no_ops, reshaped_twice, body_reads_outer])
+def test_all_passes_keep_results_and_validity(make: Callable[[Builder, Any], Any]) -> None:
+    graph = build(make)
+    better = apply(graph, STANDARD, verify)
+    assert len(better.nodes) <= len(graph.nodes)
+    np.testing.assert_array_equal(run(better)[0], run(graph)[0])
+
+
+def test_a_body_reuses_what_the_outer_graph_computed() -> None:
+    better = cse(build(body_reads_outer))
+    branch = next(node for node in better.nodes if node.op == "branch")
+    assert ops(branch.regions[0]) == ["add"]
+
+
+def test_zero_and_minus_zero_are_not_the_same_constant() -> None:
+    def signs(b: Builder, x: Any) -> Any:
+        return [b.div(x, 0.0), b.div(x, -0.0)]
+
+    graph = build(signs)
+    better = apply(graph, STANDARD, verify)
+    for ours, expected in zip(run(better), run(graph), strict=True):
+        np.testing.assert_array_equal(ours, expected)
+
+
+def test_adding_zero_stays_because_of_minus_zero() -> None:
+    def plus_zero(b: Builder, x: Any) -> Any:
+        return b.add(x, 0.0)
+
+    assert ops(apply(build(plus_zero), STANDARD, verify)) == ["add"]
+
+
+def test_random_numbers_are_neither_merged_nor_folded_away() -> None:
+    def draws(b: Builder, x: Any) -> Any:
+        return b.add(b.random_uniform([4], 1, dtype=dtypes.f32), b.random_uniform([4], 2, dtype=dtypes.f32))
+
+    graph = build(draws)
+    np.testing.assert_array_equal(run(apply(graph, STANDARD, verify))[0], run(graph)[0])
+    assert not np.array_equal(*(ReferenceTarget().compile(build(lambda b, x, s=s: b.random_uniform([4], s, dtype=dtypes.f32))).run([np.zeros((1, 4), np.float32)])[0] for s in (1, 2)))
