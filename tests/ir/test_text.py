@@ -19,7 +19,7 @@ from assay.errors import ImportFailed, LimitExceeded
 from assay.ir import dtypes
 from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Node, Origin, Value
-from assay.ir.parser import MAX_DEPTH, parse_graph
+from assay.ir.parser import MAX_DEPTH, parse_graph, parse_type
 from assay.ir.printer import INLINE, print_graph
 from assay.ir.types import TensorType
 from assay.ir.verify import verify
@@ -78,6 +78,10 @@ def one_constant(array: Array) -> Graph:
     return Graph("g", (), (value,), (), {value: array})
 
 
+def bits(dtype: Any, pattern: Any, *values: int) -> Array:
+    return np.array(values, pattern).view(dtype)
+
+
 def spelled(array: Array) -> str:
     """How the content of a constant is printed, once it has been read back."""
     graph = one_constant(array)
@@ -85,13 +89,11 @@ def spelled(array: Array) -> str:
     return print_graph(graph).split(" = ")[1].split("\n")[0]
 
 
-def bits(dtype: Any, pattern: Any, *values: int) -> Array:
-    return np.array(values, pattern).view(dtype)
-
-
 LITERALS: list[tuple[Array, str]] = [
     (np.array(0.1, np.float32), "0.1"),
     (np.array([0.1, -0.0, np.nan, np.inf, -np.inf, 5e-324]), "[0.1, -0.0, nan, inf, -inf, 5e-324]"),
+    # 7.038531e-26 is the shortest for it, but as a double lies half way to the next float32
+    (bits(np.float32, np.uint32, 0x15AE43FD), "[7.038530691851209e-26]"),
     (np.array([65504, 0.1], np.float16), "[65504.0, 0.0999755859375]"),
     (np.array([[1, -2], [3, 4]], np.int8), "[1, -2, 3, 4]"),
     (np.array([2**64 - 1], np.uint64), "[18446744073709551615]"),
@@ -288,3 +290,10 @@ def test_nesting_is_bounded(make: Callable[[int], str], limit: int) -> None:
 def test_deep_dims_are_refused() -> None:
     with pytest.raises(ImportFailed, match="expected a dim"):
         parse_graph(f'graph "g" c (%0: f32[{"(" * 99999}1{")" * 99999}])')
+
+
+def test_a_type_alone_reads_back_and_nothing_may_follow() -> None:
+    for text in ("f32[]", "map<string, opt<seq<i64[n, ?]>>>", "bf16[*]"):
+        assert str(parse_type(text)) == text
+    with pytest.raises(ImportFailed, match="expected the end of the text, found 'x'"):
+        parse_type("f32[] x")

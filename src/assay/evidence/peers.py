@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import difflib
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, cast
@@ -71,34 +72,34 @@ class OnnxRuntime:
 
 
 def _ort_session(model: Model, folder: str = "") -> Any:
-    import onnxruntime
-
-    options: Any = onnxruntime.SessionOptions()
+    ort = _ort()
+    options = ort.SessionOptions()
     options.log_severity_level = 4
     if folder:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     source = str(model) if isinstance(model, Path) else model
-    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def _ort() -> Any:
+    return importlib.import_module("onnxruntime")
 
 
 def _with_all_outputs(model: Model) -> tuple[bytes, str]:
     """The model with every value of its main graph as an output, and the folder of its external data."""
     import onnx
 
-    if isinstance(model, bytes):
-        proto, folder = onnx.load_model_from_string(model), ""
-    else:
-        proto, folder = onnx.load_model(str(model), load_external_data=False), str(Path(model).resolve().parent)
+    data = model if isinstance(model, bytes) else Path(model).read_bytes()
+    folder = "" if isinstance(model, bytes) else str(Path(model).resolve().parent)
+    proto = onnx.ModelProto.FromString(data)
     present = {info.name for info in proto.graph.output}
     made = [name for node in proto.graph.node for name in node.output if name and name not in present]
     proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
     return proto.SerializeToString(), folder
 
 
-_NUMPY_HAS_IT = frozenset(
-    f"tensor({name})"
-    for name in "float double float16 int8 int16 int32 int64 uint8 uint16 uint32 uint64 bool string".split()
-)
+_NUMPY_NAMES = ("float", "double", "float16", "bool", "string", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)))
+_NUMPY_HAS_IT = frozenset(f"tensor({name})" for name in _NUMPY_NAMES)
 
 
 def _ort_run(session: Any, feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,12 +116,11 @@ def _ort_run(session: Any, feeds: Mapping[str, Any]) -> dict[str, Any]:
 def _to_ort(array: Array) -> Any:
     """An OrtValue, for element types too that onnxruntime's NumPy conversion does not know."""
     import onnx.numpy_helper
-    from onnxruntime import OrtValue
 
     if array.dtype == object:
-        return OrtValue.ortvalue_from_numpy(array)
+        return _ort().OrtValue.ortvalue_from_numpy(array)
     proto = onnx.numpy_helper.from_array(np.ascontiguousarray(array))
-    value: Any = OrtValue.ortvalue_from_shape_and_type(list(array.shape), proto.data_type, "cpu")
+    value = _ort().OrtValue.ortvalue_from_shape_and_type(list(array.shape), proto.data_type, "cpu")
     ctypes.memmove(value.data_ptr(), proto.raw_data, len(proto.raw_data))
     return value
 

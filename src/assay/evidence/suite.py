@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -126,4 +126,4 @@ def _parsed(path: Path, kind: Any) -> Any:
 def _plain(value: Any) -> Any:
     if isinstance(value, onnx.TensorProto):
         return onnx.numpy_helper.to_array(value)
-    return np.asarray(value) if isinstance(value, np.generic) else value
+    return np.asarray(cast(Any, value)) if isinstance(value, np.generic) else value

@@ -40,19 +40,13 @@ _DTYPES = {dtype.name: dtype for dtype in dtypes.ALL}
 def parse_graph(text: str) -> Graph:
     """The graph that `text` describes; `ImportFailed` says where the text is wrong and what was expected."""
     parser = _Parser(text)
-    graph = parser.graph(0)
-    if parser.kind != "end":
-        parser.expected("the end of the text")
-    return graph
+    return parser.all_of(parser.graph(0))
 
 
 def parse_type(text: str) -> Type:
     """The type that `text` describes, in the form in which `str` writes it; `ImportFailed` if it describes none."""
     parser = _Parser(text)
-    kind = parser.type(0)
-    if parser.kind != "end":
-        parser.expected("the end of the type")
-    return kind
+    return parser.all_of(parser.type(0))
 
 
 class _Tokens:
@@ -110,6 +104,12 @@ class _Tokens:
             self.expected(f"',' or '{close}'")
         return found
 
+    def all_of(self, found: T) -> T:
+        """What was found, if the text ends here."""
+        if self.kind != "end":
+            self.expected("the end of the text")
+        return found
+
     def expected(self, what: str) -> NoReturn:
         found = "the end of the text" if self.kind == "end" else repr(self.word[:40])
         self.fail(f"expected {what}, found {found}", self.at)
@@ -146,17 +146,9 @@ class _Parser(_Tokens):
         if not self.take("return"):
             self.expected("a node, 'name' or 'return'" if nodes or names else "'const', a node, 'name' or 'return'")
         outputs = self.items(self.output, "}")
-        return Graph(
-            name=name,
-            inputs=tuple(value for value, _ in inputs),
-            outputs=tuple(value for value, _ in outputs),
-            nodes=tuple(nodes),
-            constants=constants,
-            names=names,
-            input_names=self.all_or_none([name for _, name in inputs]),
-            output_names=self.all_or_none([name for _, name in outputs]),
-            level=level,
-        )
+        sources, input_names = self.unzip(inputs)
+        results, output_names = self.unzip(outputs)
+        return Graph(name, sources, results, tuple(nodes), constants, names, input_names, output_names, level)
 
     def input(self) -> tuple[Value, str | None]:
         at, number = self.at, self.number()
@@ -166,11 +158,11 @@ class _Parser(_Tokens):
     def output(self) -> tuple[Value, str | None]:
         return self.use(), self.optional_string()
 
-    def all_or_none(self, names: list[str | None]) -> tuple[str, ...]:
-        given = tuple(name for name in names if name is not None)
-        if given and len(given) < len(names):
+    def unzip(self, pairs: list[tuple[Value, str | None]]) -> tuple[tuple[Value, ...], tuple[str, ...]]:
+        names = tuple(name for _, name in pairs if name is not None)
+        if names and len(names) < len(pairs):
             self.fail("expected a name for each input or output, or for none of them", self.at)
-        return given
+        return tuple(value for value, _ in pairs), names
 
     def constant(self) -> tuple[Value, Array]:
         at, number, kind = self.typed()

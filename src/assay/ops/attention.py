@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from assay.ir.dims import eq
 from assay.ir.dtypes import FLOATS, Array, DType, boolean
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
+from assay.ops.normalization import rounded_to, softmax_array
 from assay.ops.registry import Compute, Sample, Tolerance, op
 from assay.ops.samples import Rng, draw
 from assay.ops.shapes import broadcast
@@ -52,11 +54,12 @@ def attention_parts(
     v: Any,
     mask: Any = None,
     *,
-    scale: float | None,
-    causal: bool,
-    softcap: float,
-    precision: DType | None,
-    softmax_precision: DType | None,
+    scale: float | None = None,
+    causal: bool = False,
+    softcap: float = 0.0,
+    precision: DType | None = None,
+    softmax_precision: DType | None = None,
+    accumulate: DType | None = None,
 ) -> tuple[Any, Scores]:
     """The result of `sdpa` and all of its scores, in simpler ops."""
     dtype = b.dtype(q)
@@ -74,8 +77,12 @@ def attention_parts(
         capped = b.mul(b.tanh(b.div(raw, softcap)), softcap)
     bias = _bias_parts(b, raw, mask, causal)
     biased = capped if bias is None else b.add(capped, bias)
-    accumulate = None if precision is None and softmax_precision is None else softmax_precision or precision
-    weights = _softmax_parts(b, cast_to(b, biased, softmax_precision or wide), accumulate)
+    weights = b.softmax(
+        cast_to(b, biased, softmax_precision or wide),
+        axis=-1,
+        precision=softmax_precision or precision,
+        accumulate=accumulate,
+    )
     if bias is not None:
         nothing = b.eq(b.reduce_max(bias, axes=(-1,), keepdims=True), -np.inf)
         weights = b.where(nothing, 0.0, weights)
@@ -110,13 +117,6 @@ def _bias_parts(b: Any, scores: Any, mask: Any, causal: bool) -> Any:
     return bias
 
 
-def _softmax_parts(b: Any, x: Any, accumulate: DType | None) -> Any:
-    top = b.reduce_max(x, axes=(-1,), keepdims=True)
-    powers = b.exp(b.sub(x, b.where(b.eq(top, -np.inf), 0.0, top)))
-    total = b.reduce_sum(powers, axes=(-1,), keepdims=True, accumulate=accumulate)
-    return b.div(powers, b.where(b.eq(total, 0.0), 1.0, total))
-
-
 def _sdpa_parts(b: Any, q: Any, k: Any, v: Any, mask: Any = None, **attrs: Any) -> Any:
     return attention_parts(b, q, k, v, mask, **attrs)[0]
 
@@ -128,30 +128,12 @@ def _scale(size: int, scale: float | None) -> float:
     return 1.0 / math.sqrt(max(size, 1)) if scale is None else scale
 
 
-def _rounding(dtype: DType | None) -> Callable[[Array], Array]:
-    """What rounds f64 arrays to `dtype`; they stay f64."""
-    if dtype is None or dtype is dtypes.f64:
-        return lambda x: x
-    return lambda x: x.astype(dtype.numpy).astype(np.float64)
-
-
 def _bias(mask: Array | None, causal: bool, shape: tuple[int, ...]) -> Array | None:
     future = np.where(np.tri(shape[-2], shape[-1], dtype=bool), 0.0, -np.inf) if causal else None
     if mask is None:
         return future
     bias = np.where(mask, 0.0, -np.inf) if mask.dtype == bool else mask
     return bias if future is None else bias + future
-
-
-def _softmax(x: Array, dtype: DType | None) -> Array:
-    rounded = _rounding(dtype)
-    top = x.max(axis=-1, keepdims=True, initial=-np.inf)
-    powers = rounded(np.exp(rounded(x - np.where(top == -np.inf, 0.0, top))))
-    if dtype is None or dtype is dtypes.f64 or not x.shape[-1]:
-        total = powers.sum(axis=-1, keepdims=True)
-    else:
-        total = np.add.accumulate(powers.astype(dtype.numpy), axis=-1)[..., -1:].astype(np.float64)
-    return rounded(powers / np.where(total == 0, 1.0, total))
 
 
 def _sdpa_samples(rng: Rng, dtype: DType) -> Iterable[Sample]:
@@ -169,7 +151,7 @@ def _sdpa_samples(rng: Rng, dtype: DType) -> Iterable[Sample]:
     yield Sample((*qkv(2, 2, 3, 5, 4, 3), masked), {"softcap": 2.0})
     yield Sample((*qkv(2, 1, 3, 4, 4, 3), draw(rng, dtype, (2, 1, 3, 4))), {"causal": True})
     yield Sample(qkv(2, 2, 3, 0, 4, 3))
-    yield Sample(tuple(x[0] for x in qkv(2, 2, 3, 4, 4, 3)), {"precision": dtype})
+    yield Sample(tuple(x[0] for x in qkv(2, 2, 3, 4, 4, 3)), {"precision": dtype, "accumulate": dtype})
     yield Sample(qkv(2, 2, 3, 4, 4, 3), {"precision": dtype, "softmax_precision": dtypes.f32})
 
 
@@ -194,15 +176,17 @@ def sdpa(
     softcap: float = 0.0,
     precision: DType | None = None,
     softmax_precision: DType | None = None,
+    accumulate: DType | None = None,
 ) -> Array:
     """softmax(softcap · tanh(q kᵀ · scale / softcap) + mask) v over (…, heads, length, size). `scale` is 1/√size unless
     given; key heads are shared by groups of query heads; a mask is added, or if bool says where to attend; `causal`
     leaves out keys behind the query's own index; queries that attend to nothing give zeros. Intermediates are kept in
-    f64, or with `precision` rounded to it after every step (the softmax to `softmax_precision` where that is given)."""
-    rounded = _rounding(precision)
+    f64, or with `precision` rounded to it, those of the softmax to `softmax_precision` if given and its partial sums to
+    `accumulate`."""
     shared = q.shape[-3] // max(k.shape[-3], 1)
     if shared > 1:
         k, v = np.repeat(k, shared, axis=-3), np.repeat(v, shared, axis=-3)
+    rounded = partial(rounded_to, dtype=precision)
     factor = rounded(np.asarray(math.sqrt(_scale(q.shape[-1], scale))))
     scores = rounded(np.matmul(rounded(q * factor), rounded(k * factor).swapaxes(-1, -2)))
     if softcap:
@@ -210,7 +194,7 @@ def sdpa(
     bias = _bias(mask, causal, scores.shape)
     if bias is not None:
         scores = rounded(scores + rounded(bias))
-    weights = _softmax(_rounding(softmax_precision or precision)(scores), softmax_precision or precision)
+    weights = softmax_array(rounded_to(scores, softmax_precision), -1, softmax_precision or precision, accumulate)
     if bias is not None:
         nothing = bias.max(axis=-1, keepdims=True, initial=-np.inf) == -np.inf
         weights = np.where(nothing, 0.0, weights)

@@ -351,13 +351,16 @@ def _as_dims(fact: Fact) -> Array | None:
 
 
 def _in_range(result: Any, dtype: DType) -> Array:
-    """A result on dims; what wraps around in `dtype` becomes UNKNOWN."""
-    content = np.asarray(result, dtype=object)
-    if dtype is dtypes.boolean:
-        return content
-    lowest, highest = dtype.limits
-    wraps = np.frompyfunc(lambda d: not isinstance(d, Expr) and not lowest <= d <= highest, 1, 1)
-    return np.where(wraps(content).astype(bool), UNKNOWN, content)
+    """A result on dims as elements of `dtype`; what would wrap around becomes UNKNOWN."""
+    lowest, highest = (0, 1) if dtype is dtypes.boolean else dtype.limits
+
+    def element(dim: Any) -> Any:
+        if isinstance(dim, Expr):
+            return dim
+        plain = bool(dim) if dtype is dtypes.boolean else dim
+        return plain if lowest <= plain <= highest else UNKNOWN
+
+    return np.asarray(np.frompyfunc(element, 1, 1)(result), dtype=object)
 
 
 def _holds_dims(dtype: DType) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 import ml_dtypes
@@ -13,7 +14,7 @@ from assay.ir.dtypes import TENSORS, TINY_FLOATS, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
 from assay.ops.registry import Compute, Sample, op
-from assay.ops.samples import draw
+from assay.ops.samples import Rng, draw
 from assay.ops.shapes import same
 
 _PLAIN = {d.numpy for d in dtypes.ALL if d.numpy.kind in "fiub" and d.bits >= 8}
@@ -67,6 +68,8 @@ def cast_array(x: Array, dtype: DType, *, saturate: bool = True, rounding: str =
     source = dtypes.of(x)
     if source is dtype:
         return x
+    if source.kind == "complex":
+        return x.astype(dtype.numpy) if dtype.kind == "complex" else cast_array(np.real(x), dtype)
     if dtype is dtypes.string:
         return _to_string(x)
     if source is dtypes.string:
@@ -77,8 +80,6 @@ def cast_array(x: Array, dtype: DType, *, saturate: bool = True, rounding: str =
         return saturated(x, dtype) if saturate or dtype.bits < 8 else x.astype(np.float32).astype(dtype.numpy)
     if dtype.is_integer and (source.is_float or dtype.bits < 8):
         return _to_integer(x, dtype)
-    if source.kind == "complex" and dtype.kind != "complex":
-        return np.real(x).astype(dtype.numpy)
     return x.astype(dtype.numpy) if x.dtype in _PLAIN else x.astype(np.float64).astype(dtype.numpy)
 
 
@@ -102,17 +103,25 @@ def _on_dims(x: Array, *, dtype: DType, saturate: bool, rounding: str) -> Array:
     return np.asarray(mapped(x), dtype=object)
 
 
+def _cast_samples(rng: Rng, dtype: DType) -> Iterable[Sample]:
+    """Values that every target holds; text stands for numbers, and numbers that become text are short."""
+    for target in TENSORS:
+        if "complex" in (dtype.kind, target.kind) and "string" in (dtype.kind, target.kind):
+            continue
+        values = draw(rng, dtype, (3, 4), 0, 3)
+        if dtype is dtypes.string:
+            values = rng.choice(np.array(["0", "1", "2", "3"], dtype=object), size=(3, 4))
+        elif target is dtypes.string and dtype.is_float:
+            values = np.round(values.astype(np.float64)).astype(dtype.numpy)
+        yield Sample((values,), {"dtype": target})
+
+
 @op(
     "T -> @dtype",
     T=TENSORS,
     shape=same,
     symbolic=_on_dims,
-    samples=lambda rng, dtype: [
-        Sample((draw(rng, dtype, (3, 4), 0, 3),), {"dtype": target})
-        for target in TENSORS
-        if (target is not dtypes.string and dtype is not dtypes.string)
-        and (dtype.kind != "complex" or target.kind == "complex")
-    ],
+    samples=_cast_samples,
 )
 def cast_(x: Array, *, dtype: DType, saturate: bool = True, rounding: str = "nearest") -> Array:
     """x as another dtype. Floats become integers by truncation, integers wrap. With `saturate`, tiny floats take
@@ -135,7 +144,7 @@ def _bitcast_shape(x: Fact, *, dtype: DType) -> list[Shape]:
     samples=lambda rng, dtype: [
         Sample((draw(rng, dtype, (3, 4)),), {"dtype": target})
         for target in TENSORS
-        if target.bits == dtype.bits and dtype.kind != "bool" and target.kind != "bool"
+        if target.bits == dtype.bits and target.kind != "bool"
     ],
 )
 def bitcast(x: Array, *, dtype: DType) -> Array:

@@ -44,7 +44,16 @@ def _int_div(x: Array, y: Array) -> Array:
 
 
 def _div(x: Array, y: Array) -> Array:
-    return _int_div(x, y) if x.dtype.kind in "iu" else np.divide(x, y)
+    return _int_div(x, y) if x.dtype.kind in "iu" else np.divide(_rounded_once(x), y)
+
+
+def _mul(x: Array, y: Array) -> Array:
+    return np.multiply(_rounded_once(x), y)
+
+
+def _rounded_once(x: Array) -> Array:
+    """An operand with which a product or quotient is computed so that it rounds but once: complex ones need it."""
+    return x.astype(np.complex128) if x.dtype == np.complex64 else x
 
 
 def _int_pow(x: Array, y: Array) -> Array:
@@ -132,7 +141,7 @@ _UNARY_MILLI: dict[str, tuple[str, Kinds, Unary, Compute, Tolerance, OnDims, Ran
 _BINARY_MILLI: dict[str, tuple[str, Kinds, Binary, Compute, Tolerance, OnDims]] = {
     "add": ("x + y; integers wrap.", (*NUMERIC, *COMPLEX), np.add, NATIVE, ROUNDED, True),
     "sub": ("x − y; integers wrap.", (*NUMERIC, *COMPLEX), np.subtract, NATIVE, ROUNDED, True),
-    "mul": ("x · y; integers wrap.", (*NUMERIC, *COMPLEX), np.multiply, NATIVE, ROUNDED, True),
+    "mul": ("x · y; integers wrap.", (*NUMERIC, *COMPLEX), _mul, NATIVE, ROUNDED, True),
     "div": (
         "x / y; integers truncate, and x / 0 is 0.",
         (*NUMERIC, *COMPLEX),

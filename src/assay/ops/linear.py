@@ -160,7 +160,11 @@ def _conv_samples(rng: Rng, dtype: DType) -> Any:
     yield x, w, draw(rng, dtype, (4,)), attrs((1, 1), (1, 0, 1, 1), (1, 1), 1)
     yield x, w, None, attrs((2, 1), (0, 0, 0, 0), (1, 2), 1)
     yield draw(rng, dtype, (1, 4, 7), -2, 2), draw(rng, dtype, (4, 1, 3), -2, 2), None, attrs((2,), (1, 1), (1,), 4)
-    yield draw(rng, dtype, (1, 2, 3, 3, 3), -2, 2), draw(rng, dtype, (2, 2, 2, 2, 2), -2, 2), None, attrs((1,) * 3, (0,) * 6, (1,) * 3, 1)
+    paired = draw(rng, dtype, (1, 6, 5, 4), -2, 2), draw(rng, dtype, (4, 3, 2, 1), -2, 2)
+    yield *paired, None, attrs((2, 2), (0,) * 4, (3, 1), 2)
+    deep = draw(rng, dtype, (1, 2, 3, 3, 3), -2, 2), draw(rng, dtype, (2, 2, 2, 2, 2), -2, 2)
+    yield *deep, None, attrs((1,) * 3, (0,) * 6, (1,) * 3, 1)
+    yield draw(rng, dtype, (0, 2, 4)), draw(rng, dtype, (6, 1, 3), -2, 2), None, attrs((1,), (1, 1), (1,), 2)
 
 
 @op(
@@ -193,7 +197,7 @@ def conv(
 def _depthwise(x: Array, w: Array, strides: Sequence[int], dilations: Sequence[int], groups: int) -> Array:
     """One input channel a group: the sum over the kernel's places of shifted inputs times their weight."""
     n, rank, kernel = x.shape[0], len(strides), w.shape[2:]
-    out = [(d - (k - 1) * step - 1) // s + 1 for d, k, step, s in zip(x.shape[2:], kernel, dilations, strides, strict=True)]
+    out = [(x.shape[2 + i] - (kernel[i] - 1) * dilations[i] - 1) // strides[i] + 1 for i in range(rank)]
     inputs = x[:, :, None]
     weights = w.reshape(groups, w.shape[0] // groups, *kernel, *(1,) * rank)
     result = np.zeros((n, *weights.shape[:2], *out), x.dtype)
@@ -277,10 +281,12 @@ def _transposed_parts(
         spread = _dilate(b, spread, 2 + i, strides[i])
     grouped = b.reshape(w, (groups, shape[0] // groups, *shape[1:]))
     swapped = b.transpose(grouped, perm=(0, 2, 1, *range(3, 3 + rank)))
-    turned = b.flip(b.reshape(swapped, (groups * shape[1], shape[0] // groups, *shape[2:])), axes=tuple(range(2, 2 + rank)))
+    joined = b.reshape(swapped, (groups * shape[1], shape[0] // groups, *shape[2:]))
+    turned = b.flip(joined, axes=tuple(range(2, 2 + rank)))
     reach = [(shape[2 + i] - 1) * dilations[i] for i in range(rank)]
-    around = [reach[i] - pads[i] for i in range(rank)] + [reach[i] - pads[i + rank] + output_padding[i] for i in range(rank)]
-    padded = b.pad(spread, (0, 0, *around[:rank], 0, 0, *around[rank:]), 0)
+    before = [reach[i] - pads[i] for i in range(rank)]
+    after = [reach[i] - pads[i + rank] + output_padding[i] for i in range(rank)]
+    padded = b.pad(spread, (0, 0, *before, 0, 0, *after), 0)
     return b.conv(padded, turned, bias, strides=(1,) * rank, pads=(0,) * (2 * rank), dilations=dilations, groups=groups)
 
 
@@ -316,20 +322,119 @@ def conv_transpose(
     """Transposed convolution (the gradient of `conv` for its input): x (N, C, …), weights (C, M / groups, …)."""
     rank = len(strides)
     n, c = x.shape[:2]
-    grouped = x.reshape(n, groups, c // groups, -1)
-    weights = w.reshape(groups, c // groups, -1)
+    grouped = x.reshape(n, groups, c // groups, math.prod(x.shape[2:]))
+    weights = w.reshape(groups, c // groups, math.prod(w.shape[1:]))
     taps = np.matmul(weights.transpose(0, 2, 1), grouped).reshape(n, groups * w.shape[1], *w.shape[2:], *x.shape[2:])
     spans = [(x.shape[2 + i] - 1) * strides[i] + (w.shape[2 + i] - 1) * dilations[i] + 1 for i in range(rank)]
-    full = np.zeros((n, groups * w.shape[1], *(span + extra for span, extra in zip(spans, output_padding, strict=True))), taps.dtype)
-    for tap in np.ndindex(*w.shape[2:]):
-        place = tuple(
-            slice(k * dilations[i], k * dilations[i] + (x.shape[2 + i] - 1) * strides[i] + 1, strides[i])
-            for i, k in enumerate(tap)
-        )
-        full[(slice(None), slice(None), *place)] += taps[(slice(None), slice(None), *tap)]
-    keep = tuple(slice(pads[i], full.shape[2 + i] - pads[i + rank]) for i in range(rank))
-    result = full[(slice(None), slice(None), *keep)]
+    full = overlap_add(taps, [spans[i] + output_padding[i] for i in range(rank)], strides, dilations)
+    result = full[(..., *(slice(pads[i], full.shape[2 + i] - pads[i + rank]) for i in range(rank)))]
     return result if bias is None else result + bias.reshape(-1, *(1,) * rank)
+
+
+def overlap_add(taps: Array, sizes: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Array:
+    """Windows (N, C, kernel…, count…) summed where they lie on axes of these sizes: (N, C, sizes…)."""
+    rank = len(sizes)
+    kernel, counts = taps.shape[2 : 2 + rank], taps.shape[2 + rank :]
+    result = np.zeros((*taps.shape[:2], *sizes), taps.dtype)
+    for place in np.ndindex(*kernel):
+        starts = [k * step for k, step in zip(place, dilations, strict=True)]
+        spread = (slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(starts, counts, strides, strict=True))
+        result[(..., *spread)] += taps[(slice(None), slice(None), *place)]
+    return result
+
+
+def _col2im_shape(
+    x: Fact,
+    *,
+    image: Sequence[int],
+    block: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+) -> list[Shape]:
+    if x.shape is None:
+        return [unknown(len(image) + 2)]
+    if len(x.shape) != 3:
+        raise ValueError(f"columns have three axes, not the shape {list(x.shape)}")
+    count = math.prod(_block_counts(image, block, strides, pads, dilations))
+    if eq(x.shape[2], count) is False:
+        raise ValueError(f"an image of {list(image)} has {count} blocks, not {x.shape[2]}")
+    if isinstance(x.shape[1], int) and x.shape[1] % math.prod(block):
+        raise ValueError(f"{x.shape[1]} rows do not divide into blocks of {list(block)}")
+    return [(x.shape[0], x.shape[1] // math.prod(block), *image)]
+
+
+def _block_counts(
+    image: Sequence[int], block: Sequence[int], strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int]
+) -> list[int]:
+    """How many blocks lie along each axis of a padded image."""
+    rank = len(image)
+    free = [image[i] + pads[i] + pads[i + rank] - (block[i] - 1) * dilations[i] - 1 for i in range(rank)]
+    if any(n < 0 for n in free) or any(n < 1 for n in (*block, *strides)):
+        raise ValueError(f"blocks of {list(block)} do not fit into an image of {list(image)}")
+    return [n // stride + 1 for n, stride in zip(free, strides, strict=True)]
+
+
+def _col2im_parts(
+    b: Any,
+    x: Any,
+    *,
+    image: Sequence[int],
+    block: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+) -> Any:
+    rank = len(image)
+    padded = [image[i] + pads[i] + pads[i + rank] for i in range(rank)]
+    counts = _block_counts(image, block, strides, pads, dilations)
+    steps = np.indices((*block, *counts)).reshape(2, rank, -1)
+    places = [steps[0, i] * dilations[i] + steps[1, i] * strides[i] for i in range(rank)]
+    flat = np.asarray(np.ravel_multi_index(places, padded))
+    batch, rows = b.size(x, 0), b.size(x, 1)
+    channels = rows // math.prod(block) if isinstance(rows, int) else b.div(rows, math.prod(block))
+    updates = b.transpose(b.reshape(x, b.vector(batch, channels, flat.size)), perm=(2, 0, 1))
+    empty = b.expand(b.constant(0, b.dtype(x)), b.vector(math.prod(padded), batch, channels))
+    summed = b.transpose(b.scatter_nd(empty, flat[:, None], updates, reduction="add"), perm=(1, 2, 0))
+    full = b.reshape(summed, b.vector(batch, channels, *padded))
+    return b.pad(full, (0, 0, *(-n for n in pads[:rank]), 0, 0, *(-n for n in pads[rank:])), 0)
+
+
+def _col2im_samples(rng: Rng, dtype: DType) -> Any:
+    plain = {"strides": (1, 1), "pads": (0,) * 4, "dilations": (1, 1)}
+    yield draw(rng, dtype, (2, 6, 12)), {"image": (4, 5), "block": (1, 3), **plain}
+    strided = {**plain, "strides": (2, 2), "pads": (0, 1, 1, 0)}
+    yield draw(rng, dtype, (1, 4, 9)), {"image": (5, 5), "block": (2, 2), **strided}
+    yield draw(rng, dtype, (1, 8, 6)), {"image": (4, 4), "block": (2, 2), **plain, "dilations": (2, 1)}
+    line = {"image": (5,), "block": (2,), "strides": (1,), "pads": (0, 0), "dilations": (1,)}
+    yield draw(rng, dtype, (1, 2, 4)), line
+
+
+@op(
+    "T -> T",
+    T=(*NUMERIC, *COMPLEX),
+    shape=_col2im_shape,
+    compute=Compute.WIDE,
+    tolerance=Tolerance.ACCUMULATED,
+    parts=_col2im_parts,
+    samples=listed(_col2im_samples),
+)
+def col2im(
+    x: Array,
+    *,
+    image: Sequence[int],
+    block: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+) -> Array:
+    """Blocks as columns (N, C · block…, count), summed where they lie in a padded image: (N, C, image…)."""
+    rank = len(image)
+    padded = [image[i] + pads[i] + pads[i + rank] for i in range(rank)]
+    counts = _block_counts(image, block, strides, pads, dilations)
+    blocks = x.reshape(x.shape[0], x.shape[1] // math.prod(block), *block, *counts)
+    full = overlap_add(blocks, padded, strides, dilations)
+    return full[(..., *(slice(pads[i], pads[i] + image[i]) for i in range(rank)))]
 
 
 def _det_shape(x: Fact) -> list[Shape]:

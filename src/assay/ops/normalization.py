@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
+from assay.ir import dtypes
 from assay.ir.dims import eq
 from assay.ir.dtypes import FLOATS, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
-from assay.ops.registry import Compute, Tolerance, op
+from assay.ops.registry import Compute, Sample, Tolerance, op
 from assay.ops.samples import Rng, along, draw, listed
 from assay.ops.shapes import along_axis, axis_of, broadcast, same
 
 # --- softmax
 
 
-def _softmax_parts(b: Any, x: Any, *, axis: int) -> Any:
+def _softmax_parts(b: Any, x: Any, *, axis: int, precision: DType | None, accumulate: DType | None) -> Any:
     grown = b.exp(b.sub(x, b.reduce_max(x, axes=(axis,), keepdims=True)))
-    return b.div(grown, b.reduce_sum(grown, axes=(axis,), keepdims=True))
+    return b.div(grown, b.reduce_sum(grown, axes=(axis,), keepdims=True, accumulate=accumulate))
+
+
+def _softmax_samples(rng: Rng, dtype: DType) -> Iterable[Sample]:
+    yield from along()(rng, dtype)
+    yield Sample((draw(rng, dtype, (2, 6)),), {"axis": 1, "precision": dtype})
+    yield Sample((draw(rng, dtype, (6, 2)),), {"axis": 0, "precision": dtype, "accumulate": dtype})
 
 
 @op(
@@ -30,13 +37,27 @@ def _softmax_parts(b: Any, x: Any, *, axis: int) -> Any:
     compute=Compute.WIDE,
     tolerance=Tolerance.FUNCTION,
     parts=_softmax_parts,
-    samples=along(),
+    samples=_softmax_samples,
 )
-def softmax(x: Array, *, axis: int) -> Array:
-    """eˣ over its sum along `axis`, without overflow."""
-    grown = np.exp(x - x.max(axis=axis, keepdims=True, initial=-np.inf))
-    grown /= grown.sum(axis=axis, keepdims=True)
-    return grown
+def softmax(x: Array, *, axis: int, precision: DType | None = None, accumulate: DType | None = None) -> Array:
+    """eˣ over its sum along `axis`, without overflow. With `precision` every step is rounded to that dtype; with
+    `accumulate` so is every partial sum."""
+    return softmax_array(x, axis, precision, accumulate)
+
+
+def softmax_array(x: Array, axis: int, precision: DType | None = None, accumulate: DType | None = None) -> Array:
+    """The reference of `softmax`."""
+    grown = rounded_to(np.exp(rounded_to(x - x.max(axis=axis, keepdims=True, initial=-np.inf), precision)), precision)
+    if accumulate is None or accumulate is dtypes.f64 or not x.shape[axis]:
+        total = grown.sum(axis=axis, keepdims=True)
+    else:
+        total = np.add.accumulate(grown.astype(accumulate.numpy), axis=axis).take([-1], axis=axis)
+    return rounded_to(grown / rounded_to(total, precision), precision)
+
+
+def rounded_to(x: Array, dtype: DType | None) -> Array:
+    """An f64 array with its elements rounded to `dtype` (None: as they are)."""
+    return x if dtype is None or dtype is dtypes.f64 else x.astype(dtype.numpy).astype(np.float64)
 
 
 def _log_softmax_parts(b: Any, x: Any, *, axis: int) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -24,23 +25,33 @@ def as_coordinates(x: Array) -> Array:
     return x if x.dtype in (np.float32, np.float64) else x.astype(np.float32)
 
 
-def _as_coordinates(b: Any, x: Any) -> Any:
+def coordinates_parts(b: Any, x: Any) -> Any:
+    """`as_coordinates` as core ops."""
     return x if b.dtype(x) in FLOATS[:2] else b.cast(x, dtype=dtypes.f32)
 
 
-def _working(dtype: DType) -> DType:
+def working(dtype: DType) -> DType:
     """The dtype that parts compute in."""
     return dtypes.f64 if dtype is dtypes.f64 or dtype.is_integer else dtypes.f32
 
 
-def _as(b: Any, x: Any, dtype: DType) -> Any:
+def converted(b: Any, x: Any, dtype: DType) -> Any:
+    """x as `dtype`."""
     return x if b.dtype(x) is dtype else b.cast(x, dtype=dtype)
 
 
-def _size(b: Any, x: Any, axis: int, dtype: DType) -> Any:
+def scalar_size(b: Any, x: Any, axis: int, dtype: DType) -> Any:
     """The size of an axis as a scalar of `dtype`."""
     size = b.size(x, axis)
     return b.constant(size, dtype) if isinstance(size, int) else b.cast(b.reshape(size, []), dtype=dtype)
+
+
+def volume(b: Any, x: Any, *axes: int) -> Any:
+    """The number of elements over some axes: a number if known, else a value of one element."""
+    sizes = [b.size(x, axis) for axis in axes]
+    known = math.prod(size for size in sizes if isinstance(size, int))
+    unknown_sizes = [size for size in sizes if not isinstance(size, int)]
+    return b.reduce_prod(b.vector(known, *unknown_sizes)) if unknown_sizes else known
 
 
 # --- grid_sample
@@ -104,7 +115,7 @@ def _axis_taps_parts(b: Any, places: Any, size: Any, work: DType, mode: str, pad
     shifted, count = b.add(places, 1), b.cast(size, dtype=b.dtype(places))
     x = b.mul(b.div(shifted, 2), b.sub(count, 1)) if align else b.div(b.sub(b.mul(shifted, count), 1), 2)
     count = b.cast(size, dtype=work)
-    x = _inside_parts(b, _as(b, b.round(x) if mode == "nearest" else x, work), count, padding, align)
+    x = _inside_parts(b, converted(b, b.round(x) if mode == "nearest" else x, work), count, padding, align)
     x = b.unsqueeze(x, axes=(-1,))
     taps = b.add(b.floor(x), _STEPS[mode])
     distance = b.abs(b.sub(taps, x))
@@ -123,26 +134,27 @@ def _cubic_parts(b: Any, d: Any) -> Any:
 
 
 def _grid_parts(b: Any, x: Any, grid: Any, *, mode: str, padding: str, align_corners: bool) -> Any:
-    rank, work = b.rank(x) - 2, _working(b.dtype(x))
+    rank, work = b.rank(x) - 2, working(b.dtype(x))
     batch, channels = b.size(x, 0), b.size(x, 1)
-    places = _as_coordinates(b, b.reshape(grid, b.vector(batch, -1, rank)))
+    count = volume(b, grid, *range(1, 1 + rank))
+    places = coordinates_parts(b, b.reshape(grid, b.vector(batch, count, rank)))
     index, weight = b.constant(0, dtypes.i64), b.constant(1, work)
     for axis in range(rank):
         line = b.gather(places, rank - 1 - axis, axis=2)
-        size = _size(b, x, 2 + axis, dtypes.i64)
+        size = scalar_size(b, x, 2 + axis, dtypes.i64)
         positions, weights = _axis_taps_parts(b, line, size, work, mode, padding, align_corners)
         spread = tuple(range(2, 2 + axis)) + tuple(range(3 + axis, 2 + rank))
         index = b.add(b.mul(index, size), b.unsqueeze(positions, axes=spread))
         weight = b.mul(weight, b.unsqueeze(weights, axes=spread))
-    pixels = b.transpose(b.reshape(x, b.vector(batch, channels, -1)), perm=(0, 2, 1))
-    taps = len(_STEPS[mode]) ** rank
-    found = b.gather_nd(pixels, b.reshape(index, b.vector(batch, -1, taps, 1)), batch_dims=1)
-    weight = b.reshape(weight, b.vector(batch, -1, taps, 1))
+    flat = b.vector(batch, count, len(_STEPS[mode]) ** rank, 1)
+    pixels = b.reshape(x, b.vector(batch, channels, volume(b, x, *range(2, 2 + rank))))
+    found = b.gather_nd(b.transpose(pixels, perm=(0, 2, 1)), b.reshape(index, flat), batch_dims=1)
+    weight = b.reshape(weight, flat)
     if mode == "nearest":
-        total = b.where(b.lt(0, weight), found, 0)
+        found = b.where(b.lt(0, weight), found, 0)
     else:
-        total = b.mul(_as(b, found, work), weight)
-    result = b.transpose(_as(b, b.reduce_sum(total, axes=(2,)), b.dtype(x)), perm=(0, 2, 1))
+        found = b.mul(converted(b, found, work), weight)
+    result = b.transpose(converted(b, b.reduce_sum(found, axes=(2,)), b.dtype(x)), perm=(0, 2, 1))
     return b.reshape(result, b.vector(batch, channels, *(b.size(grid, 1 + axis) for axis in range(rank))))
 
 
@@ -190,52 +202,31 @@ def grid_sample(
     return total.astype(x.dtype).reshape(batch, channels, *grid.shape[1:-1])
 
 
-# --- roi_align
+# --- images in files
+
+_PIXELS: Mapping[str, tuple[str, int]] = {"RGB": ("RGB", 1), "BGR": ("RGB", -1), "Grayscale": ("L", 1)}
+"""Per pixel format, Pillow's name of the channels and the direction to read them in."""
 
 
-def _roi_shape(x: Fact, rois: Fact, images: Fact, *, height: int, width: int, **attrs: Any) -> list[Shape]:
-    if x.shape is not None and len(x.shape) != 4:
-        raise ValueError(f"regions are pooled out of an image of shape {list(x.shape)}")
-    counts = [fact.shape[0] for fact in (rois, images) if fact.shape]
-    return [(counts[0] if counts else UNKNOWN, x.shape[1] if x.shape is not None else UNKNOWN, height, width)]
-
-
-def _regions(b: Any, rois: Any, scale: float, aligned: bool) -> tuple[Any, Any]:
-    """The starts and the extents of regions, (R, 2) each, rows first."""
-    corners = b.mul(_as_coordinates(b, rois), scale)
-    if aligned:
-        corners = b.sub(corners, 0.5)
-    starts, ends = b.gather(corners, [1, 0], axis=1), b.gather(corners, [3, 2], axis=1)
-    extents = b.sub(ends, starts)
-    return starts, extents if aligned else b.max(extents, 1)
-
-
-def _roi_places(b: Any, start: Any, extent: Any, bins: int, sampling: int) -> tuple[Any, Any, Any]:
-    """On one axis: the places (R, bins, grid) to look at, which of them count (R, 1, grid), and how many (R, 1, 1)."""
-    step = b.reshape(b.div(extent, bins), (-1, 1, 1))
-    if sampling > 0:
-        count = b.expand(b.constant(sampling, dtypes.i64), b.shape_of(step))
-    else:
-        count = b.max(b.cast(b.ceil(step), dtype=dtypes.i64), 0)
-    line = b.iota(b.max(b.reduce_max(count), 0))
-    share = b.div(b.add(b.cast(line, dtype=b.dtype(step)), 0.5), b.cast(count, dtype=b.dtype(step)))
-    inner = b.add(np.arange(bins, dtype=np.float64)[:, None], share)
-    return b.add(b.reshape(start, (-1, 1, 1)), b.mul(inner, step)), b.lt(line, count), count
-
-
-def _roi_parts(
-    b: Any, x: Any, rois: Any, images: Any, *, height: int, width: int, sampling: int, scale: float, aligned: bool, mode: str
-) -> Any:
-    work = _working(b.dtype(x))
-    starts, extents = _regions(b, rois, scale, aligned)
-    axes: list[tuple[Any, Any, Any, Any]] = []
-    for i, bins in enumerate((height, width)):
-        places, counts, count = _roi_places(
-            b, b.gather(starts, i, axis=1), b.gather(extents, i, axis=1), bins, sampling
-        )
-        size = _size(b, x, 2 + i, dtypes.i64)
-        y, limit = _as(b, places, work), b.cast(size, dtype=work)
-        exists = b.bit_and(b.le(-1, y), b.le(y, limit))
-        axes.append((b.clip(y, 0, b.sub(limit, 1)), exists, counts, size))
-        number = count if i == 0 else b.mul(axes[0][2] if False else number, count)
-    return None
+@op(
+    "u8 -> u8",
+    shape=lambda data, *, pixels: [(UNKNOWN, UNKNOWN, 1 if pixels == "Grayscale" else 3)],
+    host=True,
+    samples=lambda rng, dtype: [
+        Sample((np.frombuffer(b"P5 2 3 255 abcdef", np.uint8),), {"pixels": pixels}, (0,)) for pixels in _PIXELS
+    ],
+)
+def decode_image(data: Array, *, pixels: str = "RGB") -> Array:
+    """The image in the bytes of a file as (height, width, channels), RGB, BGR or Grayscale; of size zero if the bytes
+    are no image that can be read."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ImportError("decoding images needs Pillow: pip install assay[onnx]") from error
+    channels, direction = _PIXELS[pixels]
+    try:
+        with Image.open(io.BytesIO(data.tobytes())) as image:
+            decoded = np.asarray(image.convert(channels))
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError):
+        return np.zeros((0, 0, len(channels)), np.uint8)
+    return decoded.reshape(*decoded.shape[:2], -1)[..., ::direction]

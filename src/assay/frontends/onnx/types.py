@@ -46,6 +46,10 @@ _FROM_CODE = {onnx.TensorProto.DataType.Value(code): dtypes.by_name(name) for co
 _TO_CODE = {dtype: code for code, dtype in _FROM_CODE.items()}
 
 
+_OPEN = -1
+"""Some exporters write this where a dim is open; others name all open dims «?»."""
+
+
 def dtype_of(code: int) -> DType:
     """The dtype of an ONNX `TensorProto.DataType` code."""
     found = _FROM_CODE.get(code)
@@ -84,11 +88,12 @@ def _tensor_type(proto: Any, owner: str) -> Type:
 
 
 def _dim(proto: Any, fallback: str) -> Dim:
-    if proto.HasField("dim_value"):
+    if proto.HasField("dim_value") and proto.dim_value != _OPEN:
         if proto.dim_value < 0:
             raise ImportFailed(f"a dim is declared as {proto.dim_value}", hint="dims are zero or positive")
         return int(proto.dim_value)
-    name = proto.dim_param or fallback
+    named = any(character.isalnum() for character in proto.dim_param)
+    name = proto.dim_param if named else fallback
     return symbol(name) if name else UNKNOWN
 
 

@@ -196,10 +196,14 @@ def make_kernel(definition: OpDef, node: Node, mode: Mode) -> Kernel:
         return lambda xs: _rounded(reference(*xs, **attrs), carriers)
     if definition.compute is Compute.STORED:
         given = [_carrier(cast(TensorType, v.type).dtype, "exact") for v in node.inputs if v is not None]
-        return lambda xs: tuple(map(widen, as_results(reference(*map(narrow, xs, given), **attrs))))
-    attrs = {key: dtypes.f64 if isinstance(value, DType) and value in FLOATS else value for key, value in attrs.items()}
+        return lambda xs: tuple(map(_widened, as_results(reference(*map(narrow, xs, given), **attrs))))
+    attrs = {key: _WIDEST.get(value, value) if isinstance(value, DType) else value for key, value in attrs.items()}
     carriers = [_carrier(k.dtype, mode) if isinstance(k, TensorType) else None for k in kinds]
     return lambda xs: _rounded(reference(*xs, **attrs), carriers)
+
+
+_WIDEST = {**{dtype: dtypes.f64 for dtype in FLOATS}, dtypes.c64: dtypes.c128}
+"""What `precise` mode computes in where an attribute names a dtype."""
 
 
 def _rounded(outcome: Any, carriers: Sequence[Any]) -> tuple[Any, ...]:

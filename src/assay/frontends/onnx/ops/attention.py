@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -121,12 +121,14 @@ def attention(
         lengths=lengths,
     )
     own = _prepared_mask(b, mask, keys, dtype)
-    attrs = {
+    softmax_dtype = n.dtype("softmax_precision") if n.int("softmax_precision", None) else dtype
+    attrs: dict[str, Any] = {
         "scale": n.float("scale", None),
         "causal": by_flag,
         "softcap": n.float("softcap"),
         "precision": dtype if dtype.bits < 32 else None,
-        "softmax_precision": n.dtype("softmax_precision") if n.int("softmax_precision", None) else None,
+        "softmax_precision": None if softmax_dtype is dtype else softmax_dtype,
+        "accumulate": softmax_dtype if softmax_dtype is dtypes.bf16 else None,
     }
     given = (q, keys, cast_to(b, values, dtype), combined(b, own, visible(b, q, keys, frontier), dtype))
     if n.results < 4:
@@ -154,8 +156,7 @@ def flex_attention(b: Builder, n: Source, q: Value, k: Value, v: Value) -> Resul
     scale = n.float("scale", None)
     if dtype is wide and not n.has("score_mod") and not n.has("prob_mod"):
         return b.sdpa(q, k, v, scale=scale)
-    attrs = {"scale": scale, "causal": False, "softcap": 0.0, "precision": dtype, "softmax_precision": None}
-    scores = cast_to(b, attention_parts(b, q, k, v, **attrs)[1].raw, wide)
+    scores = cast_to(b, attention_parts(b, q, k, v, scale=scale, precision=dtype)[1].raw, wide)
     if n.has("score_mod"):
         (scores,) = n.lowering.inline(n.body("score_mod"), [scores])
     weights = b.softmax(scores, axis=-1)
