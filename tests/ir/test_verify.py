@@ -175,7 +175,7 @@ def draw_node(draw: st.DrawFn, ids: Iterator[int], seen: tuple[Value, ...], dept
     )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(graphs())
 def test_any_graph_reads_back(graph: Graph) -> None:
     verify(graph)

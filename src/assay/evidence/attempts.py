@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from types import TracebackType
 from typing import Any
 
@@ -72,49 +73,50 @@ class Worker:
 
     def __init__(self, spec: str, timeout: float = 120.0) -> None:
         self._spec, self._timeout = spec, timeout
-        self._process: Any = None
-        self._line: Any = None
+        self._live: tuple[SpawnProcess, Connection] | None = None
 
     def attempt(self, model: Model, feeds: Sequence[Mapping[str, Any]]) -> Attempt:
         """As `attempt`, with `crash` and `timeout` as further ways to fail."""
-        if self._process is None:
-            self._start()
+        process, line = self._live or self._start()
         started = time.perf_counter()
         try:
-            self._line.send((model, list(feeds)))
-            if self._line.poll(self._timeout):
-                return self._line.recv()
+            line.send((model, list(feeds)))
+            if line.poll(self._timeout):
+                return line.recv()
         except (EOFError, OSError):
             pass
         seconds = time.perf_counter() - started
         if seconds >= self._timeout:
-            self._stop()
+            self.stop()
             return Attempt("timeout", "run", f"took longer than {self._timeout:g} s", seconds)
-        self._process.join()
-        code = self._process.exitcode
-        self._stop()
-        return Attempt("crash", "run", f"the process died with {_exit(code)}", seconds)
+        process.join()
+        self._live = None
+        return Attempt("crash", "run", f"the process died with {_exit(process.exitcode)}", seconds)
+
+    def stop(self) -> None:
+        """End the process; the next attempt starts another."""
+        if self._live is not None:
+            process, line = self._live
+            self._live = None
+            line.close()
+            process.kill()
+            process.join()
 
     def __enter__(self) -> Worker:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._stop()
+        self.stop()
 
-    def _start(self) -> None:
+    def _start(self) -> tuple[SpawnProcess, Connection]:
         context = multiprocessing.get_context("spawn")
-        self._line, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(self._spec, theirs), daemon=True)
-        self._process.start()
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_serve, args=(self._spec, theirs), daemon=True)
+        process.start()
         theirs.close()
-        self._line.recv()  # it says when it is ready, so that its start is not counted
-
-    def _stop(self) -> None:
-        if self._process is not None:
-            self._line.close()
-            self._process.kill()
-            self._process.join()
-            self._process = None
+        ours.recv()  # it says when it is ready, so that its start is not counted
+        self._live = process, ours
+        return self._live
 
 
 def _serve(spec: str, line: Connection) -> None:

@@ -171,7 +171,7 @@ def mismatch(actual: Any, expected: Any, rtol: float, atol: float) -> str | None
             return "other keys"
         return _items_mismatch(list(mine.values()), list(theirs.values()), rtol, atol)
     mine, theirs = _as_array(actual), _as_array(expected)
-    if isinstance(theirs, np.ndarray) and theirs.dtype == dtypes.bf16.numpy:
+    if getattr(theirs, "dtype", None) == dtypes.bf16.numpy:
         rtol = max(rtol, _BF16_RELATIVE)
     found = closeness(mine, theirs, relative=rtol, absolute=atol)
     return None if found.ok else str(found)

@@ -98,8 +98,8 @@ def _with_all_outputs(model: Model) -> tuple[bytes, str]:
     return proto.SerializeToString(), folder
 
 
-_NUMPY_NAMES = ("float", "double", "float16", "bool", "string", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)))
-_NUMPY_HAS_IT = frozenset(f"tensor({name})" for name in _NUMPY_NAMES)
+_INTEGERS = (f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+_NUMPY_HAS_IT = frozenset(f"tensor({name})" for name in ("float", "double", "float16", "bool", "string", *_INTEGERS))
 
 
 def _ort_run(session: Any, feeds: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,13 +21,18 @@ def join_types(a: Type, b: Type) -> Type:
         return TensorType(a.dtype, join_shapes(a.shape, b.shape))
     if isinstance(a, SequenceType) and isinstance(b, SequenceType):
         return SequenceType(join_types(a.elem, b.elem))
-    if isinstance(a, OptionalType) and isinstance(b, OptionalType):
-        return OptionalType(join_types(a.elem, b.elem))
     if isinstance(a, UnknownType) or isinstance(b, UnknownType):
         return UnknownType()
+    if isinstance(a, OptionalType) or isinstance(b, OptionalType):
+        return OptionalType(join_types(_present(a), _present(b)))
     if a == b:
         return a
     raise TypeError(f"{a} and {b} meet at one value")
+
+
+def _present(kind: Type) -> Type:
+    """The type of an optional's content, or the type itself."""
+    return kind.elem if isinstance(kind, OptionalType) else kind
 
 
 def join_shapes(a: Shape, b: Shape) -> Shape:

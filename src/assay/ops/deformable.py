@@ -31,7 +31,7 @@ def _deformed_shape(
     (shape,) = conv_shape(x, w, bias, **attrs)
     if shape is None or offset.shape is None:
         return [shape]
-    if len(offset.shape) != len(shape) or any(eq(a, b) is False for a, b in zip(shape[2:], offset.shape[2:], strict=True)):
+    if len(offset.shape) != len(shape) or any(eq(*pair) is False for pair in zip(shape[2:], offset.shape[2:], strict=True)):
         raise ValueError(f"offsets of shape {list(offset.shape)} do not fit a result of shape {list(shape)}")
     return [shape]
 

@@ -45,7 +45,8 @@ _POSIX: dict[str, str] = {
 _PERL = {"d": "09", "s": "\t\n\f\r  ", "w": "09AZaz__"}
 _ESCAPES = {"a": "\a", "f": "\f", "t": "\t", "n": "\n", "r": "\r", "v": "\v"}
 _ANCHORS = {"A": "text_start", "z": "text_end", "b": "boundary", "B": "no_boundary"}
-_CATEGORIES = frozenset("C L M N P S Z Cc Cf Co Cs Ll Lm Lo Lt Lu Mc Me Mn Nd Nl No Pc Pd Pe Pf Pi Po Ps Sc Sk Sm So Zl Zp Zs".split())
+_SUBCATEGORIES = {"C": "cfos", "L": "lmotu", "M": "cen", "N": "dlo", "P": "cdefios", "S": "ckmo", "Z": "lps"}
+_CATEGORIES = frozenset(main + sub for main, subs in _SUBCATEGORIES.items() for sub in ("", *subs))
 _FOLDED_ALIKE = {"k": "\u212a", "s": "\u017f", "å": "\u212b"}
 
 
@@ -71,6 +72,10 @@ def _any_of(tests: list[Test]) -> Test:
 
 def _any_case(test: Test) -> Test:
     return lambda char: any(test(variant) for variant in _case_variants(char))
+
+
+def _anything(char: str) -> bool:
+    return True
 
 
 def _category(name: str) -> Test:
@@ -176,8 +181,7 @@ class _Parser:
         if char == "[":
             return self.tested(self.char_class())
         if char == ".":
-            dot_all = self.flags.dot_all
-            return ("test", lambda c: dot_all or c != "\n")
+            return ("test", _anything if self.flags.dot_all else _not("\n".__eq__))
         if char in "^$":
             kinds = ("line_start", "line_end") if self.flags.multi_line else ("text_start", "text_end")
             return ("at", kinds["^$".index(char)])

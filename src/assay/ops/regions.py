@@ -12,10 +12,12 @@ from assay.ir import dtypes
 from assay.ir.dims import UNKNOWN, eq
 from assay.ir.dtypes import FLOATS, Array, DType, boolean
 from assay.ir.facts import Fact
-from assay.ir.types import Shape, TensorType
+from assay.ir.graph import Graph
+from assay.ir.types import Shape, TensorType, Type
+from assay.ops.reduction import sort_order
 from assay.ops.registry import Tolerance, op
 from assay.ops.samples import Rng, draw, listed
-from assay.ops.vision import as_coordinates, converted, coordinates_parts, scalar_size, working
+from assay.ops.vision import as_coordinates, converted, coordinates_parts, scalar_size, volume, working
 
 # --- roi_align
 
@@ -239,35 +241,105 @@ def _nms_shape(boxes: Fact, scores: Fact, *rest: Fact | None, **attrs: Any) -> l
     return [(UNKNOWN, 3)]
 
 
-def _nms_parts(
-    b: Any, boxes: Any, scores: Any, limit: Any, overlap: Any, least: Any = None, *, centered: bool = False
-) -> Any:
-    batch, classes, count = (b.size(scores, axis) for axis in range(3))
-    ranked, order = b.emit("sort", scores, axis=2, descending=True)
-    alive = b.lt(least, ranked) if least is not None else b.expand(b.constant(True), b.shape_of(ranked))
-    spread = b.reshape(order, b.vector(batch, volume(b, scores, 1, 2), 1))
-    sorted_boxes = b.reshape(b.gather_nd(boxes, spread, batch_dims=1), b.vector(batch, classes, count, 4))
-    low, high = _corner_parts(b, sorted_boxes, centered)
+def _corner_parts(b: Any, boxes: Any, centered: bool) -> tuple[Any, Any]:
+    """The lower and the upper corner of boxes, (…, 2) each."""
+    axis = b.rank(boxes) - 1
+    first, second = b.emit("split", boxes, sizes=(2, 2), axis=axis)
+    if centered:
+        half = b.div(second, 2)
+        return b.sub(first, half), b.add(first, half)
+    return b.min(first, second), b.max(first, second)
 
+
+def _overlap_parts(b: Any, low: Any, high: Any, chosen: tuple[Any, Any], limit: Any) -> Any:
+    """Which boxes overlap the chosen one by more than `limit`."""
+    axis = (b.rank(low) - 1,)
+    shared = b.reduce_prod(b.max(b.sub(b.min(high, chosen[1]), b.max(low, chosen[0])), 0), axes=axis)
+    area, own = b.reduce_prod(b.sub(high, low), axes=axis), b.reduce_prod(b.sub(chosen[1], chosen[0]), axes=axis)
+    union = b.sub(b.add(area, own), shared)
+    positive = b.lt(0, b.min(b.min(shared, union), b.min(area, own)))
+    return b.bit_and(positive, b.lt(limit, b.div(shared, union)))
+
+
+def _nms_parts(b: Any, boxes: Any, scores: Any, most: Any, overlap: Any, least: Any = None, *, centered: bool) -> Any:
+    ranked, order = b.emit("sort", scores, axis=2, descending=True)
+    alive = b.expand(b.constant(True), b.shape_of(scores)) if least is None else b.lt(least, ranked)
+    flat = b.reshape(order, b.vector(b.size(boxes, 0), volume(b, scores, 1, 2), 1))
+    by_rank = b.gather_nd(boxes, flat, batch_dims=1)
+    corners = _corner_parts(b, b.reshape(by_rank, b.vector(*(b.size(scores, axis) for axis in range(3)), 4)), centered)
+    region = _choice_body(b, b.fact(alive).type, corners, overlap)
+    _, ranks, valid = b.emit("loop", b.max(most, 0), b.reduce_max(alive), alive, regions=(region,))
+    chosen = b.transpose(b.nonzero(b.transpose(valid, perm=(1, 2, 0))), perm=(1, 0))
+    lists = b.slice(chosen, [0], [2], [1], axes=(1,))
+    rank = b.unsqueeze(b.gather_nd(b.transpose(ranks, perm=(1, 2, 0)), chosen), axes=(1,))
+    box = b.gather_nd(order, b.concat(lists, rank, axis=1))
+    return b.concat(lists, b.unsqueeze(box, axes=(1,)), axis=1)
+
+
+def _choice_body(b: Any, kind: Type, corners: tuple[Any, Any], overlap: Any) -> Graph:
+    """One step of all lists at once: take the best box that is alive, drop it and what overlaps it."""
     body = b.child()
     iteration, go = body.input(TensorType(dtypes.i64, ())), body.input(TensorType(boolean, ()))
-    left = body.input(b.fact(alive).type)
-    best = body.arg_max(body.cast(left, dtype=dtypes.u8), axis=2, keepdims=True)
-    found = body.reduce_max(left, axes=(2,), keepdims=True)
-    column = body.unsqueeze(best, axes=(3,))
-    pair = body.expand(column, body.vector(batch, classes, 1, 2))
-    chosen = [body.gather_elements(corner, pair, axis=2) for corner in (low, high)]
-    hidden = _overlaps(body, (low, high), (chosen[0], chosen[1]), overlap)
-    line = body.iota(count if isinstance(count, int) else body.reshape(count, []))
-    stays = body.bit_and(body.bit_not(hidden), body.ne(line, best))
-    rest = body.bit_and(left, stays)
-    picked = [body.squeeze(value, axes=(2,)) for value in (best, found)]
-    region = body.finish("suppress", (iteration, go, left), (body.reduce_max(rest), rest, *picked))
+    alive = body.input(kind)
+    best = body.arg_max(body.cast(alive, dtype=dtypes.u8), axis=2, keepdims=True)
+    lists = body.slice(body.shape_of(alive), [0], [2], [1], axes=(0,))
+    place = body.expand(body.unsqueeze(best, axes=(3,)), body.vector(lists, 1, 2))
+    low, high = (body.gather_elements(corner, place, axis=2) for corner in corners)
+    line = body.iota(scalar_size(body, alive, 2, dtypes.i64))
+    goes = body.bit_or(_overlap_parts(body, *corners, (low, high), overlap), body.eq(line, best))
+    rest = body.bit_and(alive, body.bit_not(goes))
+    valid = body.reduce_max(alive, axes=(2,))
+    outputs = (body.reduce_max(rest), rest, body.squeeze(best, axes=(2,)), valid)
+    return body.finish("choose", (iteration, go, alive), outputs)
 
-    _, chosen_ranks, valid = b.emit("loop", b.max(limit, 0), b.reduce_max(alive), alive, regions=(region,))
-    by_class = [b.transpose(value, perm=(1, 2, 0)) for value in (chosen_ranks, valid)]
-    selected = b.transpose(b.nonzero(by_class[1]), perm=(1, 0))
-    rank = b.unsqueeze(b.gather_nd(by_class[0], selected), axes=(1,))
-    where = b.slice(selected, [0], [2], [1], axes=(1,))
-    box = b.gather_nd(order, b.concat(where, rank, axis=1))
-    return b.concat(where, b.unsqueeze(box, axes=(1,)), axis=1)
+
+def _nms_samples(rng: Rng, dtype: DType) -> Iterable[Any]:
+    for centered in (False, True):
+        boxes, scores = draw(rng, dtype, (2, 9, 4), 0.5, 4), draw(rng, dtype, (2, 3, 9), 0, 1)
+        for most, least in ((3, 0.4), (9, None), (0, None)):
+            bounds = [None if value is None else np.array(value, dtype.numpy) for value in (0.3, least)]
+            yield boxes, scores, np.array(most), *bounds, {"centered": centered}
+    empty = draw(rng, dtype, (1, 0, 4)), draw(rng, dtype, (1, 2, 0))
+    yield *empty, np.array(5), np.array(0.5, dtype.numpy), None, {"centered": False}
+
+
+@op(
+    "T, T, i64, T, T? -> i64",
+    T=FLOATS,
+    shape=_nms_shape,
+    parts=_nms_parts,
+    samples=listed(_nms_samples, 2, 3, 4),
+)
+def non_max_suppression(
+    boxes: Array, scores: Array, most: Array, overlap: Array, least: Array | None = None, *, centered: bool = False
+) -> Array:
+    """For each image and class, the best of its boxes that overlap no better one by more than `overlap` (intersection
+    over union) and score above `least`, at most `most` of them: rows (image, class, box), best first, ties by position.
+    boxes (N, boxes, 4) hold two opposite corners, or centre and extents if `centered`; scores are (N, classes, boxes)."""
+    first, second = boxes[..., :2], boxes[..., 2:]
+    if centered:
+        low, high = first - second / 2, first + second / 2
+    else:
+        low, high = np.minimum(first, second), np.maximum(first, second)
+    rows: list[tuple[int, int, int]] = []
+    for image, kind in np.ndindex(*scores.shape[:2]):
+        order = sort_order(scores[image, kind], 0, descending=True)
+        if least is not None:
+            order = order[scores[image, kind, order] > least]
+        left = max(int(most), 0)
+        while left > 0 and order.size:
+            best, order = order[0], order[1:]
+            rows.append((image, kind, int(best)))
+            hidden = _overlaps(low[image], high[image], best, order, overlap)
+            order, left = order[~hidden], left - 1
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def _overlaps(low: Array, high: Array, best: int, others: Array, limit: Array) -> Array:
+    """Which of the other boxes overlap the best one by more than `limit`."""
+    span = np.maximum(np.minimum(high[others], high[best]) - np.maximum(low[others], low[best]), 0)
+    shared = span[:, 0] * span[:, 1]
+    sides, own_sides = high[others] - low[others], high[best] - low[best]
+    area, own = sides[:, 0] * sides[:, 1], own_sides[0] * own_sides[1]
+    union = area + own - shared
+    return (shared > 0) & (area > 0) & (own > 0) & (union > 0) & (shared / union > limit)

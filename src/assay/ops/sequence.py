@@ -20,8 +20,6 @@ from assay.ops.control import join_types
 from assay.ops.registry import op
 from assay.ops.shapes import axis_of, with_dim
 
-POSITION = TensorType(dtypes.i64, ())
-
 
 def element_type(sequence: Fact | Type) -> Type:
     """The type of a sequence's elements; TypeError for what is surely no sequence."""
@@ -46,7 +44,11 @@ def _place(position: Array | None, default: int, low: int, high: int) -> int:
 # --- sequences
 
 
-@op("-> any", types=lambda *, dtype: [SequenceType(TensorType(dtype))], host=True)
+def _empty_types(*, dtype: DType) -> list[Type]:
+    return [SequenceType(TensorType(dtype))]
+
+
+@op("-> any", types=_empty_types, host=True)
 def sequence_empty(*, dtype: DType) -> list[Array]:
     """A sequence of no tensors of `dtype`."""
     return []
@@ -67,23 +69,32 @@ def sequence_construct(*xs: Any) -> list[Any]:
     return list(xs)
 
 
-@op("any -> i64", types=lambda sequence: [POSITION], host=True)
+def _length_types(sequence: Fact) -> list[Type]:
+    element_type(sequence)
+    return [TensorType(dtypes.i64, ())]
+
+
+@op("any -> i64", types=_length_types, host=True)
 def sequence_length(sequence: Sequence[Any]) -> Array:
     """The number of elements."""
     return np.asarray(len(sequence), np.int64)
 
 
-@op("any, i64 -> any", types=lambda sequence, position: [element_type(sequence)], host=True)
+def _element_types(sequence: Fact, position: Fact) -> list[Type]:
+    return [element_type(sequence)]
+
+
+@op("any, i64 -> any", types=_element_types, host=True)
 def sequence_at(sequence: Sequence[Any], position: Array) -> Any:
     """The element at a position, counted from the end if negative."""
     return sequence[_place(position, 0, -len(sequence), len(sequence) - 1)]
 
 
-@op(
-    "any, any, i64? -> any",
-    types=lambda sequence, x, position=None: [SequenceType(join_types(element_type(sequence), x.type))],
-    host=True,
-)
+def _inserted_types(sequence: Fact, x: Fact, position: Fact | None = None) -> list[Type]:
+    return [SequenceType(join_types(element_type(sequence), x.type))]
+
+
+@op("any, any, i64? -> any", types=_inserted_types, host=True)
 def sequence_insert(sequence: Sequence[Any], x: Any, position: Array | None = None) -> list[Any]:
     """The sequence with x put in before a position, at the end if there is none."""
     place = _place(position, len(sequence), -len(sequence), len(sequence))
@@ -91,7 +102,11 @@ def sequence_insert(sequence: Sequence[Any], x: Any, position: Array | None = No
     return [*sequence[:place], x, *sequence[place:]]
 
 
-@op("any, i64? -> any", types=lambda sequence, position=None: [SequenceType(element_type(sequence))], host=True)
+def _erased_types(sequence: Fact, position: Fact | None = None) -> list[Type]:
+    return [SequenceType(element_type(sequence))]
+
+
+@op("any, i64? -> any", types=_erased_types, host=True)
 def sequence_erase(sequence: Sequence[Any], position: Array | None = None) -> list[Any]:
     """The sequence without the element at a position, without the last one if there is none."""
     if not sequence:
@@ -121,10 +136,10 @@ def _pieces(x: Fact, split: Fact | None = None, *, axis: int, keepdims: bool) ->
 def _piece_size(total: Dim, split: Fact | None) -> Dim:
     if split is None:
         return 1
-    sizes = set() if split.concrete is None else {int(size) for size in split.concrete.reshape(-1)}
+    sizes: list[int] = [] if split.concrete is None else np.unique(split.concrete).tolist()
     if len(sizes) != 1:
         return UNKNOWN
-    size = sizes.pop()
+    size = sizes[0]
     one_by_one = split.shape == () and size > 0
     return size if not one_by_one or eq(total % size, 0) is True else UNKNOWN
 
@@ -181,7 +196,7 @@ def sequence_map(sequence: Sequence[Any], *others: Any, regions: Sequence[Any]) 
     """The region's results for each element, one sequence a result. Of the other inputs, sequences (of equal length)
     give an element to each call, tensors are the same in all."""
     count = len(sequence)
-    columns = [item if isinstance(item, list) else [item] * count for item in (list(sequence), *others)]
+    columns: list[list[Any]] = [item if isinstance(item, list) else [item] * count for item in (sequence, *others)]
     if any(len(column) != count for column in columns):
         raise ValueError(f"sequences of {[len(column) for column in columns]} elements are mapped together")
     rows = [regions[0].run(*row) for row in zip(*columns, strict=True)]
@@ -202,7 +217,11 @@ def optional(x: Any = None, *, kind: str = "") -> Any:
     return x
 
 
-@op("any -> bool", types=lambda x: [TensorType(dtypes.boolean, ())], host=True)
+def _has_types(x: Fact) -> list[Type]:
+    return [TensorType(dtypes.boolean, ())]
+
+
+@op("any -> bool", types=_has_types, host=True)
 def optional_has(x: Any) -> Array:
     """Whether an optional holds a value."""
     return np.asarray(x is not None)

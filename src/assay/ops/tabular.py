@@ -1,9 +1,9 @@
-"""What models of tables are made of: look-ups, decision trees, coupled probabilities, and maps, which are dictionaries."""
+"""What models of tables are made of: look-ups, trees, coupled probabilities, and maps (dictionaries at run time)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +11,10 @@ from assay.ir import dtypes
 from assay.ir.dims import UNKNOWN, eq
 from assay.ir.dtypes import FLOATS, TENSORS, Array, DType
 from assay.ir.facts import Fact
-from assay.ir.types import MapType, SequenceType, Shape, TensorType, Type, UnknownType
+from assay.ir.types import MapType, SequenceType, Shape, TensorType, Type
 from assay.ops.registry import Compute, Sample, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
+from assay.ops.shapes import same
 from assay.ops.text import strings
 
 KEYS = (dtypes.f64, dtypes.f32, dtypes.i64, dtypes.i32, dtypes.i16, dtypes.string)
@@ -42,7 +43,14 @@ def _lookup_samples(rng: Rng, dtype: DType) -> Any:
     yield x[0], keys[:0], np.zeros(0, np.float32), np.asarray(2, np.float32), {}
 
 
-@op("K, K, V, V -> V", K=KEYS, V=TENSORS, shape=lambda x, keys, values, default: [x.shape], parts=_lookup_parts, samples=listed(_lookup_samples))
+@op(
+    "K, K, V, V -> V",
+    K=KEYS,
+    V=TENSORS,
+    shape=same,
+    parts=_lookup_parts,
+    samples=listed(_lookup_samples),
+)
 def lookup(x: Array, keys: Array, values: Array, default: Array) -> Array:
     """The value under each element of x: values[i] for keys[i], the last of equal keys counting and NaN being equal to
     NaN; `default` for an element that is no key."""
@@ -57,7 +65,13 @@ def lookup(x: Array, keys: Array, values: Array, default: Array) -> Array:
     return np.where(found, values[place], default)
 
 
-@op("T, bool -> T", T=TENSORS, shape=lambda x, ok, *, message: [x.shape], host=True, samples=lambda rng, dtype: [Sample((draw(rng, dtype, (2,)), np.ones(3, np.bool_)), {"message": "no"}, (1,))])
+@op(
+    "T, bool -> T",
+    T=TENSORS,
+    shape=same,
+    host=True,
+    samples=lambda rng, dtype: [Sample((draw(rng, dtype, (2,)), np.ones(3, np.bool_)), {"message": "no"}, (1,))],
+)
 def checked(x: Array, ok: Array, *, message: str) -> Array:
     """x, once all of `ok` hold; an error that says `message` otherwise."""
     if not np.all(ok):
@@ -141,8 +155,8 @@ def tree_leaves(
     feature that it names with its threshold (modes 0 … 5: ≤ < ≥ > = ≠) and leads to `yes` or `no`; NaN leads to `yes`
     where `missing` holds. A leaf leads to itself."""
     at = np.tile(roots, x.shape[0])
-    rows = np.repeat(np.arange(x.shape[0]), roots.size)
-    numbers = np.arange(yes.size)
+    rows: Array = np.repeat(np.arange(x.shape[0], dtype=np.int64), roots.size)
+    numbers = np.arange(yes.size, dtype=np.int64)
     inner = (yes != numbers) | (no != numbers)
     kinds = np.flatnonzero(np.bincount(modes[inner], minlength=len(_COMPARE)))
     active = np.flatnonzero(inner[at])
@@ -237,22 +251,44 @@ def zip_map(x: Array, *, keys: Sequence[str] | Sequence[int]) -> list[dict[Any, 
     return [dict(zip(keys, row, strict=True)) for row in x.reshape(-1, len(keys)).tolist()]
 
 
-def _map_value(x: Fact) -> DType:
-    if isinstance(x.type, MapType) and isinstance(x.type.value, TensorType):
-        return x.type.value.dtype
-    raise TypeError(f"expected a map, got {x.type}")
+def _row_shape(x: Fact, *, keys: Sequence[Any], dtype: DType) -> list[Shape]:
+    return [(1, len(keys))]
 
 
-def _dict_types(x: Fact, *, keys: Sequence[Any]) -> list[Type]:
-    return [UnknownType() if isinstance(x.type, UnknownType) else TensorType(_map_value(x), (1, len(keys)))]
-
-
-@op("any -> any", types=_dict_types, host=True)
-def map_to_row(x: Mapping[Any, Any], *, keys: Sequence[str] | Sequence[int]) -> Array:
-    """The values of a map under `keys` as a tensor of shape [1, number of keys]; zero, or an empty string, where the map
+@op("any -> @dtype", shape=_row_shape, host=True)
+def map_to_row(x: Mapping[Any, Any], *, keys: Sequence[str] | Sequence[int], dtype: DType) -> Array:
+    """The values of a map under `keys`, as a tensor of shape [1, number of keys]; zero or an empty string where the map
     has no such key."""
-    items = [x.get(key) for key in keys]
-    held = next((item for item in (*items, *x.values()) if item is not None), 0.0)
-    blank = "" if isinstance(held, str) else type(held)()
-    filled = [blank if item is None else item for item in items]
-    return strings(filled, (1, -1)) if blank == "" else np.array([filled])
+    blank = "" if dtype is dtypes.string else 0
+    return _as_row([x.get(key, blank) for key in keys], dtype)
+
+
+def _as_row(items: Sequence[Any], dtype: DType) -> Array:
+    return strings(items, (1, -1)) if dtype is dtypes.string else np.array([items], dtype.numpy)
+
+
+_CONVERTED: dict[DType, Callable[[Any], Any]] = {
+    dtypes.f32: float,
+    dtypes.f64: float,
+    dtypes.i64: int,
+    dtypes.string: lambda item: item if isinstance(item, str) else f"{item:f}",
+}
+
+
+def _ordered_shape(x: Fact, *, size: int | None, dtype: DType) -> list[Shape]:
+    return [(1, UNKNOWN if size is None else size)]
+
+
+@op("any -> @dtype", shape=_ordered_shape, host=True)
+def map_in_order(x: Mapping[int, Any], *, size: int | None, dtype: DType) -> Array:
+    """The values of a map with integer keys, converted to `dtype`, as a tensor of shape [1, …]: in the order of the
+    keys, or with a `size` at the place that the key names, zero ("0.f" among strings) elsewhere."""
+    convert = _CONVERTED[dtype]
+    if size is None:
+        return _as_row([convert(x[key]) for key in sorted(x)], dtype)
+    if any(not 0 <= key < size for key in x):
+        raise ValueError(f"the map has a key outside of 0 … {size - 1}")
+    row = ["0.f" if dtype is dtypes.string else 0] * size
+    for key, item in x.items():
+        row[key] = convert(item)
+    return _as_row(row, dtype)

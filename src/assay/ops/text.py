@@ -157,8 +157,9 @@ def _ngram_samples(rng: Rng, dtype: DType) -> Any:
     common = {"pool": pool, "starts": (0, 2), "columns": (0, 2, 1, 3), "lengths": (1, 2), "skips": 1}
     for mode, weights in (("TF", ()), ("IDF", (0.5, 2.0, 3.0, 1.0)), ("TFIDF", (0.5, 2.0, 3.0, 1.0)), ("IDF", ())):
         yield Sample((draw(rng, dtype, (2, 6), 2, 4),), {**common, "mode": mode, "weights": weights})
-    yield Sample((draw(rng, dtype, (5,), 2, 4),), {**common, "lengths": (2, 2), "skips": 0, "mode": "TF", "weights": ()})
-    yield Sample((draw(rng, dtype, (0,)),), {**common, "mode": "TF", "weights": ()})
+    plain = {**common, "mode": "TF", "weights": ()}
+    yield Sample((draw(rng, dtype, (5,), 2, 4),), {**plain, "lengths": (2, 2), "skips": 0})
+    yield Sample((draw(rng, dtype, (0,)),), plain)
 
 
 @op(

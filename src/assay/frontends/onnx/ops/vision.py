@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from assay.frontends.onnx.ops.common import as_i64, scalar
 from assay.frontends.onnx.registry import Builder, Results, Source, onnx_op
 from assay.ir import dtypes
 from assay.ir.dims import eq
@@ -114,3 +115,88 @@ def _number(b: Builder, x: Value, axis: int) -> int:
     if not isinstance(size, int):
         raise FactMissing("the size of an axis whose aspect ratio is kept")
     return size
+
+
+_GRID_MODES = {"bilinear": "linear", "bicubic": "cubic"}
+
+
+@onnx_op("GridSample")
+def grid_sample(b: Builder, n: Source, x: Value, grid: Value) -> Results:
+    mode = n.str("mode")
+    return b.grid_sample(
+        x,
+        grid,
+        mode=_GRID_MODES.get(mode, mode),
+        padding=n.str("padding_mode"),
+        align_corners=n.flag("align_corners"),
+    )
+
+
+@onnx_op("AffineGrid")
+def affine_grid(b: Builder, n: Source, theta: Value, size: Value) -> Results:
+    """The places of all pixels, (…, x, y, z, 1), times the matrices."""
+    count = b.shape(size)
+    if count is None or not isinstance(count[0], int):
+        raise FactMissing("the length of 'size'")
+    rank = count[0] - 2
+    dtype = b.dtype(theta)
+    sizes = [scalar(b, b.gather(size, 2 + axis, axis=0)) for axis in range(rank)]
+    shape = b.vector(*sizes)
+    lines: list[Value] = []
+    for axis in reversed(range(rank)):
+        line = _spread_line(b, sizes[axis], n.flag("align_corners"))
+        spread = b.reshape(line, [-1 if i == axis else 1 for i in range(rank)])
+        lines.append(b.expand(spread, shape))
+    lines.append(b.expand(b.constant(1.0, dtypes.f64), shape))
+    places = b.concat(*(b.reshape(line, [-1, 1]) for line in lines), axis=1)
+    moved = b.matmul(b.cast(places, dtype=dtype), b.transpose(theta, perm=(0, 2, 1)))
+    return b.reshape(moved, b.vector(b.size(theta, 0), *sizes, rank))
+
+
+def _spread_line(b: Builder, count: Value, align_corners: bool) -> Value:
+    """`count` places from −1 to 1: from end to end, or in the middle of as many equal parts."""
+    steps, whole = b.cast(b.iota(count), dtype=dtypes.f64), b.cast(count, dtype=dtypes.f64)
+    if align_corners:
+        gaps = b.max(b.sub(whole, 1.0), 1.0)
+        return b.sub(b.div(b.mul(steps, 2.0), gaps), 1.0)
+    return b.sub(b.div(b.add(b.mul(steps, 2.0), 1.0), whole), 1.0)
+
+
+@onnx_op("RoiAlign")
+def roi_align(b: Builder, n: Source, x: Value, rois: Value, images: Value) -> Results:
+    return b.roi_align(
+        x,
+        rois,
+        as_i64(b, images),
+        height=n.int("output_height"),
+        width=n.int("output_width"),
+        sampling=n.int("sampling_ratio"),
+        scale=n.float("spatial_scale"),
+        aligned=n.str("coordinate_transformation_mode", "output_half_pixel") == "half_pixel",
+        mode=n.str("mode"),
+    )
+
+
+@onnx_op("NonMaxSuppression")
+def non_max_suppression(
+    b: Builder,
+    n: Source,
+    boxes: Value,
+    scores: Value,
+    most: Value | None = None,
+    overlap: Value | None = None,
+    least: Value | None = None,
+) -> Results:
+    return b.non_max_suppression(
+        boxes,
+        scores,
+        b.constant(0, dtypes.i64) if most is None else scalar(b, most),
+        b.constant(0.0, b.dtype(boxes)) if overlap is None else scalar(b, overlap),
+        None if least is None else scalar(b, least),
+        centered=n.flag("center_point_box"),
+    )
+
+
+@onnx_op("ImageDecoder")
+def image_decoder(b: Builder, n: Source, data: Value) -> Results:
+    return b.decode_image(data, pixels=n.str("pixel_format"))
