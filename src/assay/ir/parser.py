@@ -16,7 +16,7 @@ from assay.ir.dims import Dim, parse_dim
 from assay.ir.dtypes import Array, DType
 from assay.ir.graph import Attr, Graph, Node, Origin, Value
 from assay.ir.printer import READ, WORD, tensor_of, unpack, unquote
-from assay.ir.types import MapType, OptionalType, SequenceType, Shape, TensorType, Type
+from assay.ir.types import MapType, OptionalType, SequenceType, Shape, TensorType, Type, UnknownType
 from assay.limits import DEFAULT
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ _DTYPES = {dtype.name: dtype for dtype in dtypes.ALL}
 def parse_graph(text: str) -> Graph:
     """The graph that `text` describes; `ImportFailed` says where the text is wrong and what was expected."""
     parser = _Parser(text)
-    return parser.all_of(parser.graph(0))
+    return parser.all_of(parser.graph(0, None))
 
 
 def parse_type(text: str) -> Type:
@@ -127,10 +127,14 @@ class _Parser(_Tokens):
         self.values: dict[int, Value] = {}
         self.dims: dict[str, Dim] = {}
 
-    def graph(self, depth: int) -> Graph:
+    def graph(self, depth: int, around: str | None) -> Graph:
+        """A graph; `around` is the level of the graph that it is a region of. At another level it is isolated."""
         self.guard(depth, DEFAULT.nesting)
         self.need("graph")
         name, level = self.string("the graph's name"), self.plain("the graph's level")
+        outside = self.values
+        if around not in (None, level):
+            self.values = {}
         self.need("(")
         inputs = self.items(self.input, ")")
         self.need("{")
@@ -139,7 +143,7 @@ class _Parser(_Tokens):
             constants.update([self.constant()])
         nodes: list[Node] = []
         while self.kind == "value" or self.word == "_":
-            nodes.append(self.node(depth))
+            nodes.append(self.node(depth, level))
         names: dict[str, Value] = {}
         while self.take("name"):
             self.enter(names, lambda: self.string("a name"), self.use)
@@ -148,6 +152,7 @@ class _Parser(_Tokens):
         outputs = self.items(self.output, "}")
         sources, input_names = self.unzip(inputs)
         results, output_names = self.unzip(outputs)
+        self.values = outside
         return Graph(name, sources, results, tuple(nodes), constants, names, input_names, output_names, level)
 
     def input(self) -> tuple[Value, str | None]:
@@ -172,7 +177,7 @@ class _Parser(_Tokens):
             self.fail(f"expected a tensor as constant, found {kind}", at)
         return value, self.tensor(kind)
 
-    def node(self, depth: int) -> Node:
+    def node(self, depth: int, level: str) -> Node:
         outputs = [] if self.take("_") else [self.typed()]
         while outputs and self.take(","):
             outputs.append(self.typed())
@@ -181,7 +186,7 @@ class _Parser(_Tokens):
         self.need("(")
         inputs = self.items(self.operand, ")")
         attrs = self.attrs() if self.take("{") else dict[str, Attr]()
-        regions = self.regions(depth) if self.take("[") else ()
+        regions = self.regions(depth, level) if self.take("[") else ()
         self.need("from")
         origin = self.origin()
         defined = tuple(self.define(*output) for output in outputs)
@@ -190,10 +195,10 @@ class _Parser(_Tokens):
     def operand(self) -> Value | None:
         return None if self.take("_") else self.use()
 
-    def regions(self, depth: int) -> tuple[Graph, ...]:
+    def regions(self, depth: int, level: str) -> tuple[Graph, ...]:
         regions: list[Graph] = []
         while not self.take("]"):
-            regions.append(self.graph(depth + 1))
+            regions.append(self.graph(depth + 1, level))
         return tuple(regions)
 
     def attrs(self) -> dict[str, Attr]:
@@ -256,6 +261,8 @@ class _Parser(_Tokens):
             self.next()
             self.need("<")
             kind = container(self.type(depth + 1))
+        elif self.take("?"):
+            return UnknownType()
         elif self.take("map"):
             self.need("<")
             key = self.dtype()

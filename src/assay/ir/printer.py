@@ -80,7 +80,7 @@ def unquote(literal: str) -> str:
 
 def pack(array: Array) -> str:
     """The bytes of `array`, compressed, in ASCII."""
-    return base64.b64encode(zlib.compress(array.tobytes(), 9)).decode("ascii")
+    return base64.b64encode(zlib.compress(array.tobytes())).decode("ascii")
 
 
 def unpack(text: str, dtype: DType, count: int) -> Array:

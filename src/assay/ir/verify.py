@@ -12,12 +12,12 @@ from assay.errors import VerifyFailed
 from assay.ir import dtypes
 from assay.ir.dtypes import Array, DType
 from assay.ir.graph import Graph, Node, Value
-from assay.ir.types import MapType, OptionalType, SequenceType, TensorType
+from assay.ir.types import MapType, OptionalType, SequenceType, TensorType, UnknownType
 
 NodeCheck = Callable[[Node], str | None]
 """What a level asks of a node: a complaint, or None."""
 
-_TYPES = (TensorType, SequenceType, OptionalType, MapType)
+_TYPES = (TensorType, SequenceType, OptionalType, MapType, UnknownType)
 _CARRIERS = frozenset(dtype.numpy for dtype in dtypes.ALL)
 _SCALARS = frozenset[type]({int, float, bool, str, bytes, NoneType, DType})
 
@@ -27,6 +27,7 @@ def verify(graph: Graph, check_node: NodeCheck | None = None) -> None:
 
     Every value is a `Value` with a type and an id of its own, and is defined once, before its uses. A region
     sees what is defined in the graphs around it before the node that holds it; outside, nothing of it is seen.
+    A region of another level than the graph around it is isolated: it has ids of its own and sees nothing outside.
     Outputs and names point to values that the graph sees, constants have exactly the type of their value,
     inputs and outputs have names for all or for none, a node has an origin, and attributes are of the kinds
     that `Attr` lists. `check_node` adds the rules of a level.
@@ -47,7 +48,7 @@ class _Verifier:
         for value, array in graph.constants.items():
             _require(_mismatch(value.type, array), graph, f"constant {value}")
         for node in graph.nodes:
-            self.node(node, mine)
+            self.node(node, mine, graph.level)
         for value in graph.outputs:
             self.use(value, graph, "the output")
         for name, value in graph.names.items():
@@ -60,7 +61,7 @@ class _Verifier:
                 _fail(f"there are {len(names)} names for {len(values)} {what}", graph)
         self.visible.difference_update(mine)
 
-    def node(self, node: Node, mine: list[Value]) -> None:
+    def node(self, node: Node, mine: list[Value], level: str) -> None:
         for value in node.inputs:
             if value is not None:
                 self.use(value, node, "the input")
@@ -69,7 +70,7 @@ class _Verifier:
         for key, attr in node.attrs.items():
             _require(_not_attr(attr), node, f"attribute '{key}'")
         for region in node.regions:
-            self.graph(region)
+            (self if region.level == level else _Verifier(None)).graph(region)
         for value in node.outputs:
             self.define(value, node, mine)
         if self.check_node is not None:

@@ -31,7 +31,8 @@ def _deformed_shape(
     (shape,) = conv_shape(x, w, bias, **attrs)
     if shape is None or offset.shape is None:
         return [shape]
-    if len(offset.shape) != len(shape) or any(eq(*pair) is False for pair in zip(shape[2:], offset.shape[2:], strict=True)):
+    pairs = zip(shape[2:], offset.shape[2:], strict=False)
+    if len(offset.shape) != len(shape) or any(eq(*pair) is False for pair in pairs):
         raise ValueError(f"offsets of shape {list(offset.shape)} do not fit a result of shape {list(shape)}")
     return [shape]
 

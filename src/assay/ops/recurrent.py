@@ -7,13 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from assay.ir.dims import Dim, eq
+from assay.ir.dims import UNKNOWN, eq
 from assay.ir.dtypes import FLOATS, Array, DType, boolean
 from assay.ir.facts import Fact
 from assay.ir.types import Shape, TensorType
 from assay.ops.registry import CORE, Compute, FactMissing, Sample, Tolerance, as_results, op
 from assay.ops.samples import Rng, draw
-from assay.ops.shapes import unknown
 
 UNROLLED = 8
 """Sequences of at most this known length become straight code, all others a loop."""
@@ -48,11 +47,11 @@ class _Arrays:
 
 
 def _gate_functions(activations: Sequence[str], alpha: Sequence[float], beta: Sequence[float], clip: float) -> Any:
-    """`(ops, index, x)`: x clipped and passed through activation number `index`."""
+    """`(ops, index, x)`: a gate clipped and passed through activation number `index`; not `bounded` does not clip."""
 
-    def apply(ops: Any, index: int, x: Any) -> Any:
-        bounded = ops.min(ops.max(x, -clip), clip) if clip else x
-        return ACTIVATIONS[activations[index]](ops, bounded, alpha[index], beta[index])
+    def apply(ops: Any, index: int, x: Any, *, bounded: bool = True) -> Any:
+        clipped = ops.min(ops.max(x, -clip), clip) if clip and bounded else x
+        return ACTIVATIONS[activations[index]](ops, clipped, alpha[index], beta[index])
 
     return apply
 
@@ -117,8 +116,8 @@ def _layer_shape(states: int, gates: int) -> Callable[..., list[Shape]]:
     def rule(x: Fact, w: Fact, r: Fact, *others: Fact | None, **attrs: Any) -> list[Shape]:
         if x.shape is not None and len(x.shape) != 3:
             raise ValueError(f"a recurrent layer takes (length, batch, size), got the shape {list(x.shape)}")
-        length, batch, size = x.shape or unknown(3) or ()
-        hidden: Dim = (r.shape or unknown(2) or ())[-1]
+        length, batch, size = x.shape or (UNKNOWN,) * 3
+        hidden = (r.shape or (UNKNOWN,))[-1]
         for weights, inner in ((w.shape, size), (r.shape, hidden)):
             if weights is not None and (eq(weights[0], hidden * gates) is False or eq(weights[-1], inner) is False):
                 raise ValueError(f"weights of shape {list(weights)} do not fit {inner} inputs and {hidden} states")
@@ -195,7 +194,16 @@ def _rnn_cell(r: Any, bias: Any, apply: Any) -> Cell:
 
 
 def _rnn_parts(
-    b: Any, x: Any, w: Any, r: Any, bias: Any = None, lengths: Any = None, h0: Any = None, *, reverse: bool, **gates: Any
+    b: Any,
+    x: Any,
+    w: Any,
+    r: Any,
+    bias: Any = None,
+    lengths: Any = None,
+    h0: Any = None,
+    *,
+    reverse: bool,
+    **gates: Any,
 ) -> Any:
     given, own = _biases(b, bias, _hidden_size(b, r))
     cell = _rnn_cell(r, own, _gate_functions(**gates))
@@ -227,7 +235,7 @@ def rnn(
 ) -> tuple[Array, Array]:
     """h ← f(x wᵀ + h rᵀ + both biases) over x (length, batch, size): all states, the last one. `bias` holds that of w,
     then that of r; rows of the batch end after their `lengths`, their states then stay and their outputs are zero;
-    `reverse` runs from each row's end; `clip` bounds what goes into an activation (0: nothing)."""
+    `reverse` runs from each row's end; `clip` bounds the gates before their activations (0: it does not)."""
     given, own = _biases(_Arrays(), bias, r.shape[-1])
     cell = _rnn_cell(r, own, _gate_functions(activations, alpha, beta, clip))
     return _over_time(cell, _products(_Arrays(), x, w, given), lengths, [_initial(h0, x, r)], reverse)
@@ -314,7 +322,7 @@ def _lstm_cell(r: Any, bias: Any, peepholes: Any, apply: Any, size: int, couple:
         cell_state = ops.add(ops.mul(keep, c), ops.mul(enter, apply(ops, 1, fresh)))
         if through is not None:
             leave = ops.add(leave, ops.mul(through[1], cell_state))
-        return ops.mul(apply(ops, 0, leave), apply(ops, 2, cell_state)), cell_state
+        return ops.mul(apply(ops, 0, leave), apply(ops, 2, cell_state, bounded=False)), cell_state
 
     return cell
 

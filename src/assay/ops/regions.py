@@ -11,13 +11,13 @@ import numpy as np
 from assay.ir import dtypes
 from assay.ir.dims import UNKNOWN, eq
 from assay.ir.dtypes import FLOATS, Array, DType, boolean
-from assay.ir.facts import Fact
+from assay.ir.facts import SMALL, Fact
 from assay.ir.graph import Graph
 from assay.ir.types import Shape, TensorType, Type
 from assay.ops.reduction import sort_order
-from assay.ops.registry import Tolerance, op
+from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
-from assay.ops.vision import as_coordinates, converted, coordinates_parts, scalar_size, volume, working
+from assay.ops.vision import converted, scalar_size, volume, working
 
 # --- roi_align
 
@@ -43,19 +43,19 @@ class _Axis:
 
 def _roi_axis(b: Any, x: Any, corners: Any, axis: int, *, bins: int, sampling: int, aligned: bool) -> _Axis:
     start, end = (b.reshape(b.gather(corners, column, axis=1), (-1, 1, 1)) for column in (1 - axis, 3 - axis))
-    extent = b.sub(end, start)
+    extent, kind = b.sub(end, start), b.dtype(x)
     step = b.div(extent if aligned else b.max(extent, 1), bins)
     if sampling > 0:
         count = b.expand(b.constant(sampling, dtypes.i64), b.shape_of(step))
     else:
-        count = b.max(b.cast(b.ceil(step), dtype=dtypes.i64), 0)
-    line, kind = b.iota(b.max(b.reduce_max(count), 0)), b.dtype(step)
+        count = b.max(b.cast(b.ceil(converted(b, step, dtypes.f32)), dtype=dtypes.i64), 0)
+    line = b.iota(b.max(b.reduce_max(count), 0))
     within = b.div(b.mul(b.add(b.cast(line, dtype=kind), 0.5), step), b.cast(count, dtype=kind))
     places = b.add(b.add(start, b.mul(np.arange(bins)[:, None], step)), within)
     size = scalar_size(b, x, 2 + axis, dtypes.i64)
-    y, limit = converted(b, places, working(b.dtype(x))), b.cast(size, dtype=working(b.dtype(x)))
-    exists = b.bit_and(b.le(-1, y), b.le(y, limit))
-    return _Axis(b.clip(y, 0, b.sub(limit, 1)), exists, b.lt(line, count), count, size)
+    limit = b.cast(size, dtype=kind)
+    exists = b.bit_and(b.le(-1, places), b.le(places, limit))
+    return _Axis(b.clip(places, 0, b.sub(limit, 1)), exists, b.lt(line, count), count, size)
 
 
 def _average_parts(b: Any, x: Any, images: Any, axes: list[_Axis]) -> Any:
@@ -128,9 +128,9 @@ def _roi_parts(
     aligned: bool,
     mode: str,
 ) -> Any:
-    corners = b.mul(coordinates_parts(b, rois), scale)
-    corners = b.sub(corners, 0.5) if aligned else corners
     wide = converted(b, x, working(b.dtype(x)))
+    corners = b.mul(converted(b, rois, b.dtype(wide)), scale)
+    corners = b.sub(corners, 0.5) if aligned else corners
     axes = [
         _roi_axis(b, wide, corners, axis, bins=bins, sampling=sampling, aligned=aligned)
         for axis, bins in enumerate((height, width))
@@ -155,6 +155,7 @@ def _roi_samples(rng: Rng, dtype: DType) -> Iterable[Any]:
     "T, T, i64 -> T",
     T=FLOATS,
     shape=_roi_shape,
+    compute=Compute.WIDE,
     tolerance=Tolerance.ACCUMULATED,
     parts=_roi_parts,
     samples=listed(_roi_samples, 2),
@@ -174,11 +175,11 @@ def roi_align(
     """Regions (x₁, y₁, x₂, y₂) · scale of the named images of x (N, C, H, W), each pooled into height × width bins. A bin is
     looked at in `sampling`² places (0: as many as it has pixels) by bilinear interpolation; `mode` avg takes their
     mean, max the largest weighted pixel. `aligned` puts pixel centres at halves, else regions are 1 × 1 at least."""
-    corners = as_coordinates(rois) * scale
-    corners = corners - 0.5 if aligned else corners
+    corners = rois * scale - (0.5 if aligned else 0.0)
     starts, extents = corners[:, 1::-1], corners[:, 3:1:-1] - corners[:, 1::-1]
-    steps = (extents if aligned else np.maximum(extents, 1)) / np.array([height, width], corners.dtype)
-    counts = np.full(steps.shape, sampling) if sampling > 0 else np.maximum(np.ceil(steps), 0).astype(np.int64)
+    steps = (extents if aligned else np.maximum(extents, 1)) / [height, width]
+    adaptive = np.maximum(np.ceil(steps.astype(np.float32)), 0).astype(np.int64)
+    counts = np.full(steps.shape, sampling) if sampling > 0 else adaptive
     result = np.zeros((len(rois), x.shape[1], height, width))
     pool = _pooled_average if mode == "avg" else _pooled_maximum
     for region in range(len(rois) if x.size else 0):
@@ -187,8 +188,8 @@ def roi_align(
             for i, bins in enumerate((height, width))
         ]
         if counts[region].all():
-            result[region] = pool(x[images[region]].astype(np.float64), *axes)
-    return result.astype(x.dtype)
+            result[region] = pool(x[images[region]], *axes)
+    return result
 
 
 @dataclass(frozen=True)
@@ -201,9 +202,8 @@ class _Look:
 
     @classmethod
     def at(cls, start: Any, step: Any, count: int, bins: int, size: int) -> _Look:
-        line, kind = np.arange(count).astype(step.dtype), step.dtype
-        places = start + np.arange(bins)[:, None].astype(kind) * step + (line + np.asarray(0.5, kind)) * step / kind.type(count)
-        return cls(np.clip(places, 0, size - 1).astype(np.float64), (places >= -1) & (places <= size), size)
+        places = start + np.arange(bins)[:, None] * step + (np.arange(count) + 0.5) * step / count
+        return cls(np.clip(places, 0, size - 1), (places >= -1) & (places <= size), size)
 
 
 def _pooled_average(image: Array, rows: _Look, columns: _Look) -> Array:
@@ -238,7 +238,11 @@ def _nms_shape(boxes: Fact, scores: Fact, *rest: Fact | None, **attrs: Any) -> l
         (batch, count, four), (same_batch, _, same_count) = boxes.shape, scores.shape
         if any(eq(*pair) is False for pair in ((batch, same_batch), (count, same_count), (four, 4))):
             raise ValueError(f"scores of shape {list(scores.shape)} do not fit boxes of shape {list(boxes.shape)}")
-    return [(UNKNOWN, 3)]
+    facts = (boxes, scores, *rest)
+    if any(fact is not None and (fact.concrete is None or fact.concrete.size > SMALL) for fact in facts):
+        return [(UNKNOWN, 3)]
+    arrays = [None if fact is None else fact.concrete for fact in facts]
+    return [non_max_suppression.reference(*arrays, **attrs).shape]
 
 
 def _corner_parts(b: Any, boxes: Any, centered: bool) -> tuple[Any, Any]:

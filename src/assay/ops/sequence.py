@@ -18,6 +18,7 @@ from assay.ir.types import OptionalType, SequenceType, TensorType, Type, Unknown
 from assay.limits import DEFAULT
 from assay.ops.control import join_types
 from assay.ops.registry import op
+from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import axis_of, with_dim
 
 
@@ -41,6 +42,14 @@ def _place(position: Array | None, default: int, low: int, high: int) -> int:
     return index - low if index < 0 else index
 
 
+def _sequence(rng: Rng, dtype: DType = dtypes.f32) -> list[Array]:
+    return [draw(rng, dtype, (2, size)) for size in (3, 1, 2)]
+
+
+def _positions(*positions: int | None) -> list[Array | None]:
+    return [None if position is None else np.asarray(position, np.int64) for position in positions]
+
+
 # --- sequences
 
 
@@ -48,7 +57,12 @@ def _empty_types(*, dtype: DType) -> list[Type]:
     return [SequenceType(TensorType(dtype))]
 
 
-@op("-> any", types=_empty_types, host=True)
+@op(
+    "-> any",
+    types=_empty_types,
+    host=True,
+    samples=listed(lambda rng, dtype: [({"dtype": dtypes.f32},), ({"dtype": dtypes.string},)]),
+)
 def sequence_empty(*, dtype: DType) -> list[Array]:
     """A sequence of no tensors of `dtype`."""
     return []
@@ -63,7 +77,7 @@ def _construct_types(*xs: Fact) -> list[Type]:
     return [SequenceType(joined)]
 
 
-@op("any* -> any", types=_construct_types, host=True)
+@op("any* -> any", types=_construct_types, host=True, samples=listed(lambda rng, dtype: [(*_sequence(rng), {}), ({},)]))
 def sequence_construct(*xs: Any) -> list[Any]:
     """The sequence of the inputs."""
     return list(xs)
@@ -74,7 +88,7 @@ def _length_types(sequence: Fact) -> list[Type]:
     return [TensorType(dtypes.i64, ())]
 
 
-@op("any -> i64", types=_length_types, host=True)
+@op("any -> i64", types=_length_types, host=True, samples=listed(lambda rng, dtype: [(_sequence(rng), {}), ([], {})]))
 def sequence_length(sequence: Sequence[Any]) -> Array:
     """The number of elements."""
     return np.asarray(len(sequence), np.int64)
@@ -84,7 +98,12 @@ def _element_types(sequence: Fact, position: Fact) -> list[Type]:
     return [element_type(sequence)]
 
 
-@op("any, i64 -> any", types=_element_types, host=True)
+@op(
+    "any, i64 -> any",
+    types=_element_types,
+    host=True,
+    samples=listed(lambda rng, dtype: [(_sequence(rng), place, {}) for place in _positions(0, 2, -3)], 1),
+)
 def sequence_at(sequence: Sequence[Any], position: Array) -> Any:
     """The element at a position, counted from the end if negative."""
     return sequence[_place(position, 0, -len(sequence), len(sequence) - 1)]
@@ -94,7 +113,14 @@ def _inserted_types(sequence: Fact, x: Fact, position: Fact | None = None) -> li
     return [SequenceType(join_types(element_type(sequence), x.type))]
 
 
-@op("any, any, i64? -> any", types=_inserted_types, host=True)
+@op(
+    "any, any, i64? -> any",
+    types=_inserted_types,
+    host=True,
+    samples=listed(
+        lambda rng, dtype: [(_sequence(rng), draw(rng, dtypes.f32, (4,)), p, {}) for p in _positions(None, 3, -3)], 2
+    ),
+)
 def sequence_insert(sequence: Sequence[Any], x: Any, position: Array | None = None) -> list[Any]:
     """The sequence with x put in before a position, at the end if there is none."""
     place = _place(position, len(sequence), -len(sequence), len(sequence))
@@ -106,7 +132,12 @@ def _erased_types(sequence: Fact, position: Fact | None = None) -> list[Type]:
     return [SequenceType(element_type(sequence))]
 
 
-@op("any, i64? -> any", types=_erased_types, host=True)
+@op(
+    "any, i64? -> any",
+    types=_erased_types,
+    host=True,
+    samples=listed(lambda rng, dtype: [(_sequence(rng), place, {}) for place in _positions(None, 2, -3)], 1),
+)
 def sequence_erase(sequence: Sequence[Any], position: Array | None = None) -> list[Any]:
     """The sequence without the element at a position, without the last one if there is none."""
     if not sequence:
@@ -153,7 +184,13 @@ def _sizes(total: int, split: Array | None) -> list[int]:
     return [min(size, total - start) for start in range(0, total, size)]
 
 
-@op("T, i64? -> any", T=TENSORS, types=_pieces, host=True)
+def _split_samples(rng: Rng, dtype: DType) -> Any:
+    for sizes in (None, np.asarray(2), np.asarray(3), np.array([2, 0, 4]), np.array([3, 3])):
+        for axis, keepdims in ((0, True), (-2, False)):
+            yield draw(rng, dtype, (6, 2)), sizes, {"axis": axis, "keepdims": keepdims}
+
+
+@op("T, i64? -> any", T=TENSORS, types=_pieces, host=True, samples=listed(_split_samples, 1))
 def sequence_split(x: Array, split: Array | None = None, *, axis: int, keepdims: bool = True) -> list[Array]:
     """The pieces of x along `axis`: of the sizes in `split`, of one size if it is a scalar (the last may be smaller),
     of size one without it; these then lose the axis unless `keepdims`."""
@@ -179,7 +216,17 @@ def _joined(sequence: Fact, *, axis: int, new_axis: bool) -> list[Type]:
     return [TensorType(kind.dtype, with_dim(kind.shape, axis, UNKNOWN))]
 
 
-@op("any -> any", types=_joined, host=True)
+@op(
+    "any -> any",
+    types=_joined,
+    host=True,
+    samples=listed(
+        lambda rng, dtype: [
+            (_sequence(rng), {"axis": -1, "new_axis": False}),
+            ([draw(rng, dtypes.i64, (2, 3)) for _ in range(2)], {"axis": -2, "new_axis": True}),
+        ]
+    ),
+)
 def sequence_concat(sequence: Sequence[Array], *, axis: int, new_axis: bool = False) -> Array:
     """The tensors of a sequence one after the other along `axis`, or stacked along a new one."""
     if not sequence:
@@ -211,7 +258,13 @@ def _optional_types(x: Fact | None = None, *, kind: str) -> list[Type]:
     return [elem if isinstance(elem, OptionalType) else OptionalType(elem)]
 
 
-@op("any? -> any", types=_optional_types, host=True)
+def _optional_samples(rng: Rng, dtype: DType) -> Any:
+    yield None, {"kind": "seq<f32[2, 3]>"}
+    yield _sequence(rng), {}
+    yield draw(rng, dtypes.i64, (2, 3)), {}
+
+
+@op("any? -> any", types=_optional_types, host=True, samples=listed(_optional_samples))
 def optional(x: Any = None, *, kind: str = "") -> Any:
     """x as an optional; without x an empty one, for a value of the type that `kind` describes."""
     return x
@@ -221,7 +274,7 @@ def _has_types(x: Fact) -> list[Type]:
     return [TensorType(dtypes.boolean, ())]
 
 
-@op("any -> bool", types=_has_types, host=True)
+@op("any -> bool", types=_has_types, host=True, samples=listed(lambda rng, dtype: [(_sequence(rng), {})]))
 def optional_has(x: Any) -> Array:
     """Whether an optional holds a value."""
     return np.asarray(x is not None)
@@ -231,7 +284,7 @@ def _held(x: Fact) -> list[Type]:
     return [x.type.elem if isinstance(x.type, OptionalType) else x.type]
 
 
-@op("any -> any", types=_held, host=True)
+@op("any -> any", types=_held, host=True, samples=listed(lambda rng, dtype: [(_sequence(rng), {})]))
 def optional_get(x: Any) -> Any:
     """The value that an optional holds; an error if it is empty."""
     if x is None:

@@ -49,7 +49,7 @@ def _lookup_samples(rng: Rng, dtype: DType) -> Any:
     V=TENSORS,
     shape=same,
     parts=_lookup_parts,
-    samples=listed(_lookup_samples),
+    samples=listed(_lookup_samples, 1),
 )
 def lookup(x: Array, keys: Array, values: Array, default: Array) -> Array:
     """The value under each element of x: values[i] for keys[i], the last of equal keys counting and NaN being equal to
@@ -245,7 +245,12 @@ def _zipped(x: Fact, *, keys: Sequence[Any]) -> list[Type]:
     return [SequenceType(MapType(key, TensorType(x.type.dtype, ())))]
 
 
-@op("T -> any", T=FLOATS, types=_zipped, host=True)
+def _zip_samples(rng: Rng, dtype: DType) -> Any:
+    yield draw(rng, dtype, (2, 3)), {"keys": ("a", "b", "c")}
+    yield draw(rng, dtype, (2,)), {"keys": (7, 5)}
+
+
+@op("T -> any", T=FLOATS, types=_zipped, host=True, samples=listed(_zip_samples))
 def zip_map(x: Array, *, keys: Sequence[str] | Sequence[int]) -> list[dict[Any, float]]:
     """For each row of x a map from `keys` to its numbers."""
     return [dict(zip(keys, row, strict=True)) for row in x.reshape(-1, len(keys)).tolist()]
@@ -255,7 +260,13 @@ def _row_shape(x: Fact, *, keys: Sequence[Any], dtype: DType) -> list[Shape]:
     return [(1, len(keys))]
 
 
-@op("any -> @dtype", shape=_row_shape, host=True)
+def _row_samples(rng: Rng, dtype: DType) -> Any:
+    yield {"a": 4.0, "c": 8.0}, {"keys": ("a", "b", "c", "c"), "dtype": dtypes.f32}
+    yield {7: "x"}, {"keys": (1, 7), "dtype": dtypes.string}
+    yield {}, {"keys": (1, 7), "dtype": dtypes.i64}
+
+
+@op("any -> @dtype", shape=_row_shape, host=True, samples=listed(_row_samples))
 def map_to_row(x: Mapping[Any, Any], *, keys: Sequence[str] | Sequence[int], dtype: DType) -> Array:
     """The values of a map under `keys`, as a tensor of shape [1, number of keys]; zero or an empty string where the map
     has no such key."""
@@ -279,7 +290,13 @@ def _ordered_shape(x: Fact, *, size: int | None, dtype: DType) -> list[Shape]:
     return [(1, UNKNOWN if size is None else size)]
 
 
-@op("any -> @dtype", shape=_ordered_shape, host=True)
+def _ordered_samples(rng: Rng, dtype: DType) -> Any:
+    for target in _CONVERTED:
+        yield {3: 2.5, 1: 4.0}, {"size": None, "dtype": target}
+        yield {3: "2", 1: "4"}, {"size": 5, "dtype": target}
+
+
+@op("any -> @dtype", shape=_ordered_shape, host=True, samples=listed(_ordered_samples))
 def map_in_order(x: Mapping[int, Any], *, size: int | None, dtype: DType) -> Array:
     """The values of a map with integer keys, converted to `dtype`, as a tensor of shape [1, …]: in the order of the
     keys, or with a `size` at the place that the key names, zero ("0.f" among strings) elsewhere."""

@@ -189,7 +189,7 @@ def ngram_counts(
     """
     tokens = strings(pool) if dtypes.of(x) is dtypes.string else np.array(pool, np.int64)
     vocabulary = np.unique(tokens) if tokens.size else tokens
-    rows = np.atleast_1d(_located(vocabulary, x)).reshape(-1, x.shape[-1] if x.ndim else 1)
+    rows = np.atleast_2d(_located(vocabulary, x))
     counts = np.zeros((rows.shape[0], max(columns, default=-1) + 1))
     number = 0
     for n, (start, end) in enumerate(zip(starts, [*starts[1:], len(pool)], strict=True), 1):

@@ -20,16 +20,6 @@ from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import unknown
 
 
-def as_coordinates(x: Array) -> Array:
-    """Coordinates in f64 or f32: places are found in the precision that they are given in, so that ties fall alike."""
-    return x if x.dtype in (np.float32, np.float64) else x.astype(np.float32)
-
-
-def coordinates_parts(b: Any, x: Any) -> Any:
-    """`as_coordinates` as core ops."""
-    return x if b.dtype(x) in FLOATS[:2] else b.cast(x, dtype=dtypes.f32)
-
-
 def working(dtype: DType) -> DType:
     """The dtype that parts compute in."""
     return dtypes.f64 if dtype is dtypes.f64 or dtype.is_integer else dtypes.f32
@@ -78,7 +68,7 @@ def _inside(x: Array, size: int, padding: str, align_corners: bool) -> Array:
 def _axis_taps(places: Array, size: int, mode: str, padding: str, align_corners: bool) -> tuple[Array, Array]:
     """For normalised places on one axis, the elements to read and their weights, both (…, taps)."""
     x = (places + 1) / 2 * (size - 1) if align_corners else ((places + 1) * size - 1) / 2
-    x = _inside((np.rint(x) if mode == "nearest" else x).astype(np.float64), size, padding, align_corners)
+    x = _inside(np.rint(x).astype(np.float64) if mode == "nearest" else x, size, padding, align_corners)
     taps = np.floor(x)[..., None] + _STEPS[mode]
     distance = np.abs(taps - x[..., None])
     weights = cubic_weight(distance, _CUBIC_A) if mode == "cubic" else 1 - distance
@@ -137,7 +127,7 @@ def _grid_parts(b: Any, x: Any, grid: Any, *, mode: str, padding: str, align_cor
     rank, work = b.rank(x) - 2, working(b.dtype(x))
     batch, channels = b.size(x, 0), b.size(x, 1)
     count = volume(b, grid, *range(1, 1 + rank))
-    places = coordinates_parts(b, b.reshape(grid, b.vector(batch, count, rank)))
+    places = converted(b, b.reshape(grid, b.vector(batch, count, rank)), dtypes.f32 if mode == "nearest" else work)
     index, weight = b.constant(0, dtypes.i64), b.constant(1, work)
     for axis in range(rank):
         line = b.gather(places, rank - 1 - axis, axis=2)
@@ -182,9 +172,10 @@ def grid_sample(
 ) -> Array:
     """x (N, C, D…) read at the places of grid (N, O…, axes), whose coordinates come last axis first and reach from −1 to
     1: the centres of the end elements with `align_corners`, else their outer edges. `mode` is nearest, linear or cubic;
-    beyond the edges x continues as `padding` says: zeros, border or reflection. Integers truncate."""
+    beyond the edges x continues as `padding` says: zeros, border or reflection. Integers truncate. `nearest` finds its
+    places in f32, as the usual runtimes do, so that ties agree."""
     batch, channels, *spatial = x.shape
-    places = as_coordinates(grid).reshape(batch, -1, len(spatial))
+    places = grid.reshape(batch, -1, len(spatial)).astype(np.float32 if mode == "nearest" else np.float64)
     lines = zip(np.moveaxis(places, -1, 0)[::-1], spatial, strict=True)
     taps = [_axis_taps(line, size, mode, padding, align_corners) for line, size in lines]
     pixels = x.reshape(batch, channels, -1)

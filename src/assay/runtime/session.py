@@ -58,6 +58,18 @@ class Explanation:
         return "\n".join([*lines, f"{len(self.nodes)} nodes in {self.segments} segment(s)"])
 
 
+@dataclass(frozen=True, slots=True)
+class OpTime:
+    """One node that ran: what it came from, how long it took, the bytes it made and those alive after it."""
+
+    source: str
+    name: str
+    op: str
+    seconds: float
+    result_bytes: int
+    live_bytes: int
+
+
 class Session:
     """A model on a target. Thread-safe; compiled once, when it is made."""
 
@@ -106,26 +118,32 @@ class Session:
         """Values of intermediate results by their source names (all that were computed if `names` is None).
 
         Values inside bodies are those of the last iteration; a name in a branch not taken is absent
-        from the full listing, and NotFound if asked for.
+        from the full listing, and NotFound if asked for. In `precise` mode floats come in f64, as they are carried.
         """
         program = self._unoptimized()
-        collected: dict[Value, Any] = {}
-        observer = _collector(collected)
-        given = check_feeds(self.source, feeds)
-        outputs = program.run(given, observer)
         graph = program.plan.graph
-        collected.update(zip(graph.inputs, given, strict=True))
-        collected.update(zip(graph.outputs, outputs, strict=True))
-        known = _named_values(graph, collected)
+        named = _named_values(graph)
+        chosen = list(named) if names is None else self._known(names, named, "value")
+        given = check_feeds(self.source, feeds)
+        found: dict[Value, Any] = dict(zip(graph.inputs, given, strict=True))
+        outputs = program.run(given, _collector({named[name] for name in chosen}, found))
+        found.update(zip(graph.outputs, outputs, strict=True))
+        found.update(_constants(graph))
         if names is None:
-            return known
-        return {name: known[name] for name in self._known(names, known, "value")}
+            return {name: found[named[name]] for name in chosen if named[name] in found}
+        return {name: self._computed(name, named[name], found) for name in chosen}
 
-    def profile(self, feeds: Mapping[str, Any]) -> list[Event]:
-        """One event for each node that ran: seconds, live bytes."""
-        events: list[Event] = []
-        self._program.run(check_feeds(self.source, feeds), events.append)
-        return events
+    def profile(self, feeds: Mapping[str, Any]) -> list[OpTime]:
+        """One record for each node that ran, in order."""
+        times: list[OpTime] = []
+
+        def note(event: Event) -> None:
+            made = sum(getattr(result, "nbytes", 0) for result in event.results)
+            origin = event.node.origin
+            times.append(OpTime(origin.op, origin.name, _op_name(event.node), event.seconds, made, event.live_bytes))
+
+        self._program.run(check_feeds(self.source, feeds), note)
+        return times
 
     def _compile(self, graph: Graph, optimize: bool | None = None) -> Program:
         wanted = self.options.optimize if optimize is None else optimize
@@ -143,6 +161,11 @@ class Session:
             if self._plain is None:
                 self._plain = self._compile(self.lowered, optimize=False)
             return self._plain
+
+    def _computed(self, name: str, value: Value, found: Mapping[Value, Any]) -> Any:
+        if value not in found:
+            raise NotFound(f"'{name}' was not computed in this run", hint="it lies in a branch or body that did not run")
+        return found[value]
 
     def _known(self, names: Iterable[str], known: Iterable[str], what: str) -> list[str]:
         listed = list(known)
@@ -187,22 +210,32 @@ def _op_name(node: Node) -> str:
     return node.regions[0].name if node.op == "deferred" else node.op
 
 
-def _collector(collected: dict[Value, Any]) -> Callable[[Event], None]:
+def _collector(wanted: set[Value], found: dict[Value, Any]) -> Callable[[Event], None]:
     def collect(event: Event) -> None:
-        collected.update(zip(event.node.outputs, event.results, strict=True))
+        for value, result in zip(event.node.outputs, event.results, strict=True):
+            if value in wanted:
+                found[value] = result
 
     return collect
 
 
-def _named_values(graph: Graph, collected: Mapping[Value, Any]) -> dict[str, Any]:
-    """Source names of `graph` and of the bodies in it, with what they hold."""
-    named: dict[str, Any] = {}
+def _named_values(graph: Graph) -> dict[str, Value]:
+    """The values of `graph` and of the bodies in it by their source names, in the order in which they are computed."""
+    names: dict[Value, list[str]] = {}
+    for name, value in graph.names.items():
+        names.setdefault(value, []).append(name)
+    ordered: dict[str, Value] = {}
     for node in graph.nodes:
         for region in node.regions:
-            named.update(_named_values(region, collected))
-    for name, value in graph.names.items():
-        if value in graph.constants:
-            named[name] = graph.constants[value]
-        elif value in collected:
-            named[name] = collected[value]
-    return named
+            ordered.update(_named_values(region))
+        ordered.update((name, value) for value in node.outputs for name in names.pop(value, ()))
+    return {**{name: value for value, listed in names.items() for name in listed}, **ordered}
+
+
+def _constants(graph: Graph) -> dict[Value, Any]:
+    """The constants of `graph` and of the bodies in it."""
+    found: dict[Value, Any] = dict(graph.constants)
+    for node in graph.nodes:
+        for region in node.regions:
+            found.update(_constants(region))
+    return found

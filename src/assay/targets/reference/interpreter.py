@@ -88,7 +88,7 @@ class Program:
             if step.kernel is not None:
                 results = step.kernel(arguments)
             else:
-                regions = tuple(Body(self, node, region, env, observer) for region in node.regions)
+                regions = tuple(Body(self, node, region, env, symbols, observer) for region in node.regions)
                 results = as_results(step.definition.reference(*arguments, **node.attrs, regions=regions))
         except AssayError:
             raise
@@ -156,9 +156,11 @@ class Program:
 class Body:
     """A region as control-flow references see it: a function, with what they need to know of its graph."""
 
-    def __init__(self, owner: Program, node: Node, graph: Graph, env: Env, observer: Observer | None) -> None:
+    def __init__(
+        self, owner: Program, node: Node, graph: Graph, env: Env, symbols: Mapping[str, int], observer: Observer | None
+    ) -> None:
         self.graph = graph
-        self._owner, self._node, self._env, self._observer = owner, node, env, observer
+        self._owner, self._node, self._env, self._symbols, self._observer = owner, node, env, symbols, observer
 
     def run(self, *inputs: Any) -> tuple[Any, ...]:
         """The region's outputs."""
@@ -181,7 +183,7 @@ class Body:
         if rows:
             check_size((len(rows), *rows[0].shape), kind.dtype, self._owner.limits)
             return np.stack(rows)
-        shape = tuple(d if isinstance(d, int) else 0 for d in kind.shape or ())
+        shape = tuple(d if isinstance(d, int) else evaluate(d, self._symbols) or 0 for d in kind.shape or ())
         return np.zeros((0, *shape), _carrier(kind.dtype, self._owner.mode))
 
 

@@ -159,6 +159,11 @@ def leaky_relu(b: Builder, n: Source, x: Value) -> Results:
 
 
 @onnx_op("PRelu")
+def prelu_by_channel(b: Builder, n: Source, x: Value, slope: Value) -> Results:
+    return b.prelu(x, slope if b.shape(slope) == (1,) else b.reshape(slope, [-1] + [1] * (b.rank(x) - 2)))
+
+
+@onnx_op("PRelu", since=7)
 def prelu(b: Builder, n: Source, x: Value, slope: Value) -> Results:
     return b.prelu(x, slope)
 
