@@ -1,4 +1,4 @@
-"""Write docs/ops.md, the table of all core ops, from their definitions. With `--check`, only say whether it is right."""
+"""Write docs/ops.md, the table of all core ops, from their definitions; `--check` only says whether it is right."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ HEAD = """\
 Generated from the op definitions in `src/assay/ops/` by `python tools/optable.py`; do not edit.
 
 There are {total} core ops. {milli} of them are *milli-ops*, the closed set that a target must have to run every model
-(of which {regions} hold regions: control flow, and work that waits for facts). {host} are *host ops* on strings, sequences and
-files. The other {composite} are *composites*: each is defined by its reference and falls apart into milli-ops where a target does
-not take it whole.
+(of which {regions} hold regions: control flow, and work that waits for facts). {host} are *host ops* on strings,
+sequences and files. The other {composite} are *composites*: each is defined by its reference and falls apart into
+milli-ops where a target does not take it whole.
 
 A signature names the inputs with their dtypes, then the results; `?` marks an optional input, `*` a variadic one, and
-attributes follow the semicolon. A letter stands for one dtype out of those in the next column. The tolerance is how far a correct
-kernel may be from the reference; `accumulated` grows with the number of terms.
+attributes follow the semicolon. A letter stands for one dtype out of those in the next column. The tolerance is how
+far a correct kernel may be from the reference; `accumulated` grows with the number of terms.
 """
 
 GROUPS: dict[str, Sequence[DType]] = {
@@ -47,7 +47,7 @@ def table() -> str:
     counts = {
         "total": len(every),
         "milli": sum(d.is_milli and not d.host for d in every),
-        "regions": sum(bool(d.regions) for d in every),
+        "regions": sum(bool(d.regions) and not d.host for d in every),
         "host": sum(d.host for d in every),
         "composite": sum(not d.is_milli and not d.host for d in every),
     }
@@ -72,15 +72,17 @@ def signature(d: OpDef) -> str:
     """`(x: T, k: i64?; axis, largest=true) → T, i64`."""
     marks = {"one": "", "optional": "?", "variadic": "*"}
     inputs = ", ".join(f"{p.name}: {p.dtype}{marks[p.kind]}" for p in d.params)
-    attrs = ", ".join(name if value is inspect.Parameter.empty else f"{name}={spell(value)}" for name, value in d.attrs.items())
+    attrs = ", ".join(name + spell(default) for name, default in d.attrs.items())
     return f"({inputs}{'; ' + attrs if attrs else ''}) → {', '.join(d.results)}"
 
 
-def spell(value: object) -> str:
-    """An attribute's default, in a way that does not depend on Python."""
-    if isinstance(value, bool) or value is None:
-        return str(value).lower()
-    return f'"{value}"' if isinstance(value, str) else repr(value)
+def spell(default: object) -> str:
+    """An attribute's default as it stands after its name, nothing if it has none."""
+    if default is inspect.Parameter.empty:
+        return ""
+    if isinstance(default, bool) or default is None:
+        return f"={str(default).lower()}"
+    return f'="{default}"' if isinstance(default, str) else f"={default!r}"
 
 
 def kinds(d: OpDef) -> str:

@@ -50,7 +50,7 @@ def _roi_axis(b: Any, x: Any, corners: Any, axis: int, *, bins: int, sampling: i
     else:
         count = b.max(b.cast(b.ceil(converted(b, step, dtypes.f32)), dtype=dtypes.i64), 0)
     line = b.iota(b.max(b.reduce_max(count), 0))
-    within = b.div(b.mul(b.add(b.cast(line, dtype=kind), 0.5), step), b.cast(count, dtype=kind))
+    within = b.div(b.mul(b.add(b.cast(line, dtype=kind), 0.5), step), b.cast(b.max(count, 1), dtype=kind))
     places = b.add(b.add(start, b.mul(np.arange(bins)[:, None], step)), within)
     size = scalar_size(b, x, 2 + axis, dtypes.i64)
     limit = b.cast(size, dtype=kind)

@@ -30,6 +30,13 @@ def draw(rng: Rng, dtype: DType, shape: Sequence[int], low: float = -4.0, high: 
     return np.asarray(drawn).astype(dtype.numpy)
 
 
+_SPECIAL = (
+    np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5]),
+    np.array([300.0, -300.0, 3e4, -3e4, 1e-3, -1e-3, 1e-7, -1e-7]),
+)
+"""Floats at which functions go wrong first: not finite, zero, large and small (all within the range of f16)."""
+
+
 def elementwise(inputs: int = 1, low: float = -4.0, high: float = 4.0) -> Samples:
     """Arguments of one shape, of shapes that broadcast, scalars and empty ones; for floats also special values."""
     shapes = [((3, 4),), ((2, 1, 3), (4, 1)), ((), (5,)), ((0, 3), (1,))]
@@ -38,8 +45,8 @@ def elementwise(inputs: int = 1, low: float = -4.0, high: float = 4.0) -> Sample
         for group in shapes:
             yield Sample(tuple(draw(rng, dtype, group[i % len(group)], low, high) for i in range(inputs)))
         if dtype.is_float:
-            special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5])
-            yield Sample(tuple(np.roll(special, 3 * i).astype(dtype.numpy) for i in range(inputs)))
+            for group in _SPECIAL:
+                yield Sample(tuple(np.roll(group, 3 * i).astype(dtype.numpy) for i in range(inputs)))
 
     return samples
 

@@ -127,8 +127,10 @@ def resolve_reshape(source: Shape, target: Shape) -> Shape:
     rest = product(d for i, d in enumerate(target) if i not in holes)
     if not holes and eq(rest, total) is False:
         raise ValueError(f"{total} elements do not fit into the shape {list(target)}")
-    if len(holes) == 1 and isinstance(rest, int) and isinstance(total, int) and (rest == 0 or total % rest):
-        raise ValueError(f"{total} elements do not fit into the shape {list(target)}")
+    if len(holes) == 1 and isinstance(rest, int) and isinstance(total, int):
+        fits = total % rest == 0 if rest else total == 0 and target[holes[0]] != -1
+        if not fits:
+            raise ValueError(f"{total} elements do not fit into the shape {list(target)}")
     dim = UNKNOWN if len(holes) > 1 or rest == 0 else floordiv(total, rest)
     return tuple(dim if i in holes else d for i, d in enumerate(target))
 

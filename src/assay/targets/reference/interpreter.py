@@ -204,7 +204,7 @@ def make_kernel(definition: OpDef, node: Node, mode: Mode) -> Kernel:
     return lambda xs: _rounded(reference(*xs, **attrs), carriers)
 
 
-_WIDEST = {**{dtype: dtypes.f64 for dtype in FLOATS}, dtypes.c64: dtypes.c128}
+_WIDEST = {**dict.fromkeys(FLOATS, dtypes.f64), dtypes.c64: dtypes.c128}
 """What `precise` mode computes in where an attribute names a dtype."""
 
 
