@@ -2,47 +2,60 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class AssayError(Exception):
     """Base of every error that Assay raises on purpose.
 
-    `stage` says what was being done, `where` names the node, value or file, `hint` says what to do.
+    `stage` says what was being done, `where` names the node, value or file, `hint` says what to do
+    (`usual_hint` if the raiser knows nothing better).
     """
 
     stage = "assay"
+    usual_hint = ""
 
     def __init__(self, message: str, *, where: str = "", hint: str = "") -> None:
-        self.message, self.where, self.hint = message, where, hint
+        self.message, self.where, self.hint = message, where, hint or self.usual_hint
         parts = [f"{self.stage}: {message}"]
         if where:
             parts.append(f"  at: {where}")
-        if hint:
-            parts.append(f"  hint: {hint}")
+        if self.hint:
+            parts.append(f"  hint: {self.hint}")
         super().__init__("\n".join(parts))
+
+    def located(self, where: str) -> AssayError:
+        """This error with a place, unless it has one."""
+        return self if self.where else type(self)(self.message, where=where, hint=self.hint)
 
 
 class ImportFailed(AssayError):
     """The source model is damaged, unsafe or not valid in its own format."""
 
     stage = "import"
+    usual_hint = "the model is damaged or was written wrongly"
 
 
 class LimitExceeded(ImportFailed):
     """The model asks for more than `assay.Limits` allows."""
 
     stage = "limits"
+    usual_hint = "check the model, or pass other assay.Limits to the session"
 
 
 class LowerFailed(AssayError):
     """A source op could not be turned into core ops."""
 
     stage = "lower"
+    usual_hint = "check the node's inputs and attributes against the op's specification"
 
 
 class VerifyFailed(AssayError):
     """A graph breaks an invariant of the IR."""
 
     stage = "verify"
+    usual_hint = "a pass or a front end made an invalid graph: please report this"
 
 
 class CompileFailed(AssayError):
@@ -55,6 +68,7 @@ class RunFailed(AssayError):
     """An op failed while the program ran."""
 
     stage = "run"
+    usual_hint = "look at the node's inputs with session.observe"
 
 
 class BadFeed(AssayError):
@@ -67,3 +81,12 @@ class NotFound(AssayError):
     """A target, peer, value name or file that was asked for does not exist."""
 
     stage = "lookup"
+
+
+def hint_for(name: str, known: Iterable[str]) -> str:
+    """What to try instead of a name that does not exist."""
+    listed = list(known)
+    close = difflib.get_close_matches(name, listed, 3)
+    if close:
+        return f"did you mean {' or '.join(repr(word) for word in close)}?"
+    return f"there is {', '.join(listed[:20])}{' …' if len(listed) > 20 else ''}" if listed else ""

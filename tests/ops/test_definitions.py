@@ -25,7 +25,7 @@ from assay.targets.reference import ReferenceTarget
 from assay.targets.reference.interpreter import Mode
 
 ROOT = Path(__file__).parent.parent.parent
-OPS = [definition for definition in CORE if not definition.regions]
+OPS = [definition for definition in CORE if not definition.regions and not definition.effects]
 DEVICE_OPS = [definition for definition in OPS if not definition.host]
 COMPOSITES = [definition for definition in OPS if not definition.is_milli]
 
@@ -111,7 +111,11 @@ def content_holds(fact: Fact, result: Any, view: View) -> bool:
 
 # --- decompositions
 
-NEED_FACTS: dict[str, str] = dict.fromkeys(("rnn", "gru", "lstm"), "the hidden size")
+NEED_FACTS: dict[str, str] = {
+    **dict.fromkeys(("conv", "conv_transpose", "deform_conv", "squeeze"), "the exact shape of an input"),
+    **dict.fromkeys(("rnn", "gru", "lstm"), "the hidden size"),
+    "resize": "the size of an axis that is resized",
+}
 """Composites that decompose only once shapes are numbers, with what they ask for; they are deferred until then."""
 
 

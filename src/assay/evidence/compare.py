@@ -197,3 +197,32 @@ def _kind(value: Any) -> str:
         array = cast(Array, value)
         return f"a tensor {array.dtype}{list(array.shape)}"
     return repr(value)[:80]
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """How alike two tensors are as a whole: signal-to-noise ratio in dB, Pearson's correlation (None: undefined)."""
+
+    snr: float | None
+    pcc: float | None
+
+
+def signal(actual: Any, expected: Any) -> Signal:
+    """The likeness of two real tensors of one shape, over the elements that are finite in both; else undefined."""
+    if not (isinstance(actual, np.ndarray) and isinstance(expected, np.ndarray)):
+        return Signal(None, None)
+    first, second = cast(Array, actual), cast(Array, expected)
+    real = all(dtypes.of(each).is_float or dtypes.of(each).is_integer for each in (first, second))
+    if not real or first.shape != second.shape:
+        return Signal(None, None)
+    a, b = first.astype(np.float64).reshape(-1), second.astype(np.float64).reshape(-1)
+    finite = np.isfinite(a) & np.isfinite(b)
+    a, b = a[finite], b[finite]
+    with np.errstate(all="ignore"):
+        power, noise = float(np.dot(b, b)), float(np.dot(a - b, a - b))
+        a, b = a - a.mean() if a.size else a, b - b.mean() if b.size else b
+        spread = math.sqrt(float(np.dot(a, a)) * float(np.dot(b, b)))
+        pcc = min(1.0, max(-1.0, float(np.dot(a, b)) / spread)) if spread > 0 else None
+    if noise == 0:
+        return Signal(math.inf if power > 0 else None, pcc)
+    return Signal(10 * math.log10(power / noise) if power > 0 else -math.inf, pcc)

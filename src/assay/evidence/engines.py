@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from assay.errors import NotFound
+from assay.errors import NotFound, hint_for
 from assay.evidence.peers import Model, Ready, load_peer, peer_names, peer_version
 from assay.runtime.session import Session, SessionOptions
 from assay.runtime.targets import target_names
@@ -72,19 +71,14 @@ def engine(spec: str) -> Engine:
     if name in peer_names() and not words:
         return Engine(name, None)
     if name not in target_names():
-        raise _unknown(spec, name, [*target_names(), *peer_names()], "target or peer")
+        hint = hint_for(name, [*target_names(), *peer_names()])
+        raise NotFound(f"there is no target or peer '{name}'", hint=hint)
     options = SessionOptions(target=name)
     for word in words:
         if word not in _WORDS:
-            raise _unknown(spec, word, list(_WORDS), "configuration")
+            raise NotFound(f"'{spec}': there is no configuration '{word}'", hint=hint_for(word, _WORDS))
         options = replace(options, **_WORDS[word])
     return Engine(spec, options)
-
-
-def _unknown(spec: str, word: str, known: list[str], what: str) -> NotFound:
-    close = difflib.get_close_matches(word, known, 1)
-    hint = f"did you mean '{close[0]}'?" if close else f"there is {', '.join(known)}"
-    return NotFound(f"'{spec}': there is no {what} '{word}'", hint=hint)
 
 
 def as_model(source: str | Path) -> Path:

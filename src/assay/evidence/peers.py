@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import difflib
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 
-from assay.errors import NotFound
+from assay.errors import NotFound, hint_for
 from assay.ir.dtypes import Array
 
 Model: TypeAlias = "str | Path | bytes"
@@ -57,7 +56,7 @@ class OnnxRuntime:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._session = _ort_session(model)
+        self._session = open_onnxruntime(model)
         self._observing: Any = None
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -67,11 +66,12 @@ class OnnxRuntime:
     def run_all(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Every value of the main graph, from a copy of the model in which all of them are outputs."""
         if self._observing is None:
-            self._observing = _ort_session(*_with_all_outputs(self._model))
+            self._observing = open_onnxruntime(*_with_all_outputs(self._model))
         return _ort_run(self._observing, feeds)
 
 
-def _ort_session(model: Model, folder: str = "") -> Any:
+def open_onnxruntime(model: Model, folder: str = "") -> Any:
+    """A quiet session of onnxruntime on the CPU; `folder` is where a model given as bytes has its external data."""
     ort = _ort()
     options = ort.SessionOptions()
     options.log_severity_level = 4
@@ -165,7 +165,5 @@ def load_peer(name: str, model: Model) -> Ready:
 
 def _entry(name: str) -> tuple[str, Loader]:
     if name not in _PEERS:
-        close = difflib.get_close_matches(name, _PEERS, 1)
-        hint = f"did you mean '{close[0]}'?" if close else f"there is {', '.join(_PEERS)}"
-        raise NotFound(f"there is no peer '{name}'", hint=hint)
+        raise NotFound(f"there is no peer '{name}'", hint=hint_for(name, _PEERS))
     return _PEERS[name]

@@ -279,16 +279,19 @@ def _sinh(b: Any, x: Any) -> Any:
 def _asinh(b: Any, x: Any) -> Any:
     size = b.abs(x)
     inner = b.div(size, b.add(1.0, b.sqrt(b.add(b.mul(size, size), 1.0))))
-    grown = b.log1p(b.add(size, b.mul(size, inner)))
-    large = b.add(b.log(size), math.log(2.0))
-    result = b.where(b.lt(size, 1e4), grown, large)
+    near = b.log1p(b.add(size, b.mul(size, inner)))
+    inverse = b.div(1.0, size)
+    far = b.add(b.log(size), b.log1p(b.sqrt(b.add(1.0, b.mul(inverse, inverse)))))
+    result = b.where(b.lt(size, 1.0), near, far)
     return b.where(b.lt(x, 0.0), b.neg(result), result)
 
 
 def _acosh(b: Any, x: Any) -> Any:
     t = b.sub(x, 1.0)
-    near = b.log1p(b.add(t, b.sqrt(b.add(b.mul(t, 2.0), b.mul(t, t)))))
-    return b.where(b.lt(x, 1e4), near, b.add(b.log(x), math.log(2.0)))
+    near = b.log1p(b.add(t, b.mul(b.sqrt(t), b.sqrt(b.add(t, 2.0)))))
+    inverse = b.div(1.0, x)
+    far = b.add(b.log(x), b.log1p(b.sqrt(b.mul(b.sub(1.0, inverse), b.add(1.0, inverse)))))
+    return b.where(b.lt(x, 2.0), near, far)
 
 
 def _asin(b: Any, x: Any) -> Any:

@@ -76,9 +76,11 @@ def conv_shape(
     groups: int,
 ) -> list[Shape]:
     """The shape rule of `conv`."""
-    if x.shape is None or w.shape is None:
-        return [unknown(len(strides) + 2)]
     rank = len(strides)
+    if len(pads) != 2 * rank or len(dilations) != rank or groups < 1 or any(n < 1 for n in (*strides, *dilations)):
+        raise ValueError(f"a {rank}-D convolution got pads {list(pads)}, dilations {list(dilations)}, {groups} groups")
+    if x.shape is None or w.shape is None:
+        return [unknown(rank + 2)]
     if len(x.shape) != rank + 2 or len(w.shape) != rank + 2:
         raise ValueError(f"a {rank}-D convolution got shapes {list(x.shape)} and {list(w.shape)}")
     if eq(x.shape[1], w.shape[1] * groups) is False:
@@ -189,35 +191,31 @@ def conv(
     """Convolution of x (N, C, …) with weights (M, C / groups, …) in any number of spatial axes, zero-padded by
     `pads` (a count before each spatial axis, then one after each). Sums are kept in f64 and rounded once."""
     padded = pad_spatial(x, pads)
-    product = _depthwise if w.shape[1] == 1 else _by_columns
-    result = product(padded, w, strides, dilations, groups)
+    result = _by_columns(padded, w, strides, dilations, groups)
     return result if bias is None else result + bias.reshape(-1, *(1,) * len(strides))
 
 
-def _depthwise(x: Array, w: Array, strides: Sequence[int], dilations: Sequence[int], groups: int) -> Array:
-    """One input channel a group: the sum over the kernel's places of shifted inputs times their weight."""
-    n, rank, kernel = x.shape[0], len(strides), w.shape[2:]
-    out = [(x.shape[2 + i] - (kernel[i] - 1) * dilations[i] - 1) // strides[i] + 1 for i in range(rank)]
-    inputs = x[:, :, None]
-    weights = w.reshape(groups, w.shape[0] // groups, *kernel, *(1,) * rank)
-    result = np.zeros((n, *weights.shape[:2], *out), x.dtype)
-    for place in np.ndindex(*kernel):
-        starts = [k * step for k, step in zip(place, dilations, strict=True)]
-        shifted = (slice(a, a + (o - 1) * s + 1, s) for a, o, s in zip(starts, out, strides, strict=True))
-        result += inputs[(..., *shifted)] * weights[(slice(None), slice(None), *place)]
-    return result.reshape(n, w.shape[0], *out)
+COLUMNS = 1 << 22
+"""How many numbers the windows of a convolution may take at a time."""
 
 
 def _by_columns(x: Array, w: Array, strides: Sequence[int], dilations: Sequence[int], groups: int) -> Array:
-    """A matrix product with the content of all windows as columns."""
-    n, rank, kernel = x.shape[0], len(strides), w.shape[2:]
+    """A matrix product with the content of the windows as columns, some rows of the result at a time."""
+    n, rank, kernel, depth = x.shape[0], len(strides), w.shape[2:], math.prod(w.shape[1:])
     views = window_view(x, kernel, strides, dilations)
+    moved = views.transpose(0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
     out = views.shape[2 : 2 + rank]
-    order = (0, 1, *range(2 + rank, 2 + 2 * rank), *range(2, 2 + rank))
-    depth = math.prod(w.shape[1:])
-    columns = views.transpose(order).reshape(n, groups, depth, math.prod(out))
     weights = w.reshape(groups, w.shape[0] // groups, depth)
-    return exact_matmul(weights, columns).reshape(n, w.shape[0], *out)
+    step = max(COLUMNS // max(n * groups * depth * math.prod(out[1:]), 1), 1)
+
+    def rows(start: int, count: int) -> Array:
+        block = moved[(slice(None),) * (2 + rank) + (slice(start, start + count),)]
+        columns = block.reshape(n, groups, depth, count * math.prod(out[1:]))
+        return exact_matmul(weights, columns).reshape(n, w.shape[0], count, *out[1:])
+
+    if step >= out[0]:
+        return rows(0, out[0])
+    return np.concatenate([rows(start, min(step, out[0] - start)) for start in range(0, out[0], step)], axis=2)
 
 
 def _transposed_shape(

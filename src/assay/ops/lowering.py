@@ -74,25 +74,25 @@ class Lowering:
 
     def node(self, node: Node) -> None:
         """Lower one node, or defer it where facts are missing."""
+        try:
+            results = self._lowered_or_deferred(node)
+        except AssayError as error:
+            raise error.located(str(node.origin)) from error.__cause__
+        except RecursionError as error:
+            raise LowerFailed("the model nests too deeply", where=str(node.origin)) from error
+        except Exception as error:
+            raise LowerFailed(f"{type(error).__name__}: {error}", where=str(node.origin)) from error
+        self.values.update(zip(node.outputs, results, strict=False))
+
+    def _lowered_or_deferred(self, node: Node) -> Sequence[Value]:
         inputs = [None if value is None else self.values[value] for value in node.inputs]
         mark = len(self.builder.nodes)
         try:
             with self.builder.origin(node.origin):
-                results = self._lower(node, inputs)
+                return self._lower(node, inputs)
         except FactMissing as missing:
             del self.builder.nodes[mark:]
-            results = self._defer(node, inputs, str(missing))
-        except AssayError:
-            raise
-        except RecursionError as error:
-            raise LowerFailed("the model nests too deeply", where=str(node.origin)) from error
-        except Exception as error:
-            raise LowerFailed(
-                f"{type(error).__name__}: {error}",
-                where=str(node.origin),
-                hint="check the node's inputs and attributes against the op's specification",
-            ) from error
-        self.values.update(zip(node.outputs, results, strict=False))
+            return self._defer(node, inputs, str(missing))
 
     def _lower(self, node: Node, inputs: Sequence[Value | None]) -> Sequence[Value]:
         if node.op == "deferred":

@@ -14,7 +14,7 @@ from assay.ir.facts import Fact
 from assay.ir.types import Shape
 from assay.ops.registry import Compute, Sample, Tolerance, op
 from assay.ops.samples import Rng, along, draw, listed
-from assay.ops.shapes import along_axis, axis_of, broadcast, same
+from assay.ops.shapes import along_axis, axis_of, broadcast
 
 # --- softmax
 
@@ -141,7 +141,7 @@ def _channel_shape(x: Fact, *parameters: Fact | None, epsilon: float, groups: in
     if x.shape is None:
         return [None]
     channels = x.shape[1] if len(x.shape) > 1 else 1
-    if isinstance(channels, int) and (groups < 1 or channels % groups):
+    if groups < 1 or (isinstance(channels, int) and channels % groups):
         raise ValueError(f"{channels} channels do not divide into {groups} groups")
     for parameter in parameters:
         if parameter is None or parameter.shape is None:
@@ -330,6 +330,12 @@ def _lrn_parts(b: Any, x: Any, *, size: int, alpha: float, beta: float, bias: fl
     return b.div(x, b.pow(b.add(b.mul(total, alpha / size), bias), beta))
 
 
+def _lrn_shape(x: Fact, *, size: int, **attrs: Any) -> list[Shape]:
+    if size < 1 or (x.shape is not None and len(x.shape) < 2):
+        raise ValueError(f"a response over {size} channels got the shape {list(x.shape or ())}")
+    return [x.shape]
+
+
 def _lrn_samples(rng: Rng, dtype: DType) -> Any:
     for size, shape in [(3, (2, 5, 2, 2)), (4, (1, 3, 4)), (1, (2, 2))]:
         yield draw(rng, dtype, shape), {"size": size, "alpha": 0.5, "beta": 0.75, "bias": 1.0}
@@ -338,7 +344,7 @@ def _lrn_samples(rng: Rng, dtype: DType) -> Any:
 @op(
     "T -> T",
     T=FLOATS,
-    shape=same,
+    shape=_lrn_shape,
     compute=Compute.WIDE,
     tolerance=Tolerance.ACCUMULATED,
     parts=_lrn_parts,

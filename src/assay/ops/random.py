@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,12 @@ def _bits_samples(rng: Rng, dtype: DType) -> list[Sample]:
 
 def _float_samples(rng: Rng, dtype: DType) -> list[Sample]:
     return [Sample((np.array([2, 3]), np.array(7)), {"dtype": kind}, (0, 1)) for kind in FLOATS]
+
+
+@op("-> i64", shape=lambda: [()], host=True, effects=True)
+def fresh_seed() -> Array:
+    """A seed that is new in every run, out of the machine's entropy."""
+    return np.array(secrets.randbits(63), np.int64)
 
 
 @op("i64, i64 -> u32", shape=_drawn, samples=_bits_samples)

@@ -153,6 +153,8 @@ def cum_prod(x: Array, *, axis: int) -> Array:
 
 def sort_order(x: Array, axis: int, descending: bool) -> Array:
     """Indices that sort along `axis`, ties in order of position; NaN counts as the largest."""
+    if x.dtype.kind not in "fiub":  # NumPy sorts the NaNs of its own floats alone
+        x = x.astype(np.float32)
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
     mirrored = np.argsort(np.flip(x, axis), axis=axis, kind="stable")

@@ -18,19 +18,23 @@ from assay.ir.types import MapType, OptionalType, SequenceType, TensorType, Type
 
 def check_feeds(graph: Graph, feeds: Mapping[str, Any]) -> list[Any]:
     """The inputs in the graph's order, as arrays. BadFeed names what is missing, extra or does not fit."""
-    signature = ", ".join(f"{name}: {value.type}" for name, value in zip(graph.input_names, graph.inputs, strict=True))
     for name in feeds:
         if name not in graph.input_names:
             close = difflib.get_close_matches(name, graph.input_names, 1)
-            hint = f"did you mean '{close[0]}'?" if close else f"the model takes {signature or 'no inputs'}"
+            hint = f"did you mean '{close[0]}'?" if close else f"the model takes {_signature(graph)}"
             raise BadFeed(f"the model has no input '{name}'", hint=hint)
     bound: dict[str, tuple[int, str]] = {}
     checked: list[Any] = []
     for name, value in zip(graph.input_names, graph.inputs, strict=True):
         if name not in feeds and not isinstance(value.type, OptionalType):
-            raise BadFeed(f"the input '{name}' is missing", hint=f"the model takes {signature}")
+            raise BadFeed(f"the input '{name}' is missing", hint=f"the model takes {_signature(graph)}")
         checked.append(_fitted(name, feeds.get(name), value.type, bound))
     return checked
+
+
+def _signature(graph: Graph) -> str:
+    inputs = zip(graph.input_names, graph.inputs, strict=True)
+    return ", ".join(f"{name}: {value.type}" for name, value in inputs) or "no inputs"
 
 
 def _fitted(name: str, given: Any, kind: Type, bound: dict[str, tuple[int, str]]) -> Any:

@@ -53,9 +53,13 @@ def partition(graph: Graph, target: Target, fallback: Target, limits: Limits) ->
 def _place(node: Node, target: Target, fallback: Target) -> Placement:
     support = target.support(node)
     if support.ok:
-        reason = f"lowered when the program runs: it needs {node.attrs['reason']}" if node.op == "deferred" else ""
-        return Placement(node, target.name, reason)
+        return Placement(node, target.name, waiting(node))
     return Placement(node, fallback.name, support.reason)
+
+
+def waiting(node: Node) -> str:
+    """Why a node is lowered only when the program runs; empty for one that is not."""
+    return f"lowered when the program runs: it needs {node.attrs['reason']}" if node.op == "deferred" else ""
 
 
 def _runs(placements: Sequence[Placement]) -> list[tuple[str, list[Node]]]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import difflib
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from assay.errors import NotFound
+from assay.errors import NotFound, hint_for
 from assay.ir.graph import Graph, Node, Value
 from assay.limits import DEFAULT, Limits
 from assay.ops.lowering import lower
 from assay.passes import STANDARD, UNFOLDED, apply
 from assay.runtime.feeds import check_feeds
-from assay.runtime.partition import Plan, partition, transferred_bytes
+from assay.runtime.partition import Placement, Plan, partition, transferred_bytes, waiting
 from assay.runtime.targets import make_target
 from assay.targets.base import Event, Executable, Observer, Target
 
@@ -50,7 +49,7 @@ class Explanation:
     transferred_bytes: int | None
 
     def __str__(self) -> str:
-        widths = [max(len(getattr(n, key)) for n in self.nodes) if self.nodes else 0 for key in ("source", "name", "op")]
+        widths = [max((len(getattr(n, key)) for n in self.nodes), default=0) for key in ("source", "name", "op")]
         lines = [
             f"{n.source:<{widths[0]}}  {n.name:<{widths[1]}}  {n.op:<{widths[2]}}  {n.target}  {n.reason}".rstrip()
             for n in self.nodes
@@ -106,12 +105,9 @@ class Session:
         return {name: by_name[name] for name in wanted}
 
     def explain(self) -> Explanation:
-        """Every node: source, op, target and, where it is not where it was meant to be, the reason."""
+        """Every node, those in bodies too: source, op, target and, where there is something to say, the reason."""
         plan = self._program.plan
-        rows = tuple(
-            NodeReport(p.node.origin.op, p.node.origin.name, _op_name(p.node), p.target, p.reason)
-            for p in plan.placements
-        )
+        rows = tuple(row for placement in plan.placements for row in _explained(placement))
         return Explanation(rows, len(plan.segments), transferred_bytes(plan))
 
     def observe(self, feeds: Mapping[str, Any], names: Iterable[str] | None = None) -> dict[str, Any]:
@@ -122,7 +118,7 @@ class Session:
         """
         program = self._unoptimized()
         graph = program.plan.graph
-        named = _named_values(graph)
+        named = named_values(graph)
         chosen = list(named) if names is None else self._known(names, named, "value")
         given = check_feeds(self.source, feeds)
         found: dict[Value, Any] = dict(zip(graph.inputs, given, strict=True))
@@ -164,17 +160,15 @@ class Session:
 
     def _computed(self, name: str, value: Value, found: Mapping[Value, Any]) -> Any:
         if value not in found:
-            raise NotFound(f"'{name}' was not computed in this run", hint="it lies in a branch or body that did not run")
+            raise NotFound(f"'{name}' was not computed in this run", hint="it lies in a body that did not run")
         return found[value]
 
     def _known(self, names: Iterable[str], known: Iterable[str], what: str) -> list[str]:
-        listed = list(known)
+        listed = dict.fromkeys(known)
         chosen = list(names)
         for name in chosen:
             if name not in listed:
-                close = difflib.get_close_matches(name, listed, 3)
-                hint = f"did you mean {', '.join(close)}?" if close else ""
-                raise NotFound(f"there is no {what} called '{name}'", hint=hint)
+                raise NotFound(f"there is no {what} called '{name}'", hint=hint_for(name, listed))
         return chosen
 
 
@@ -206,6 +200,15 @@ class Program:
         return tuple(values[value] for value in graph.outputs)
 
 
+def _explained(placement: Placement) -> Iterator[NodeReport]:
+    """The node that was placed and what lies in its bodies, which runs where it runs."""
+    node = placement.node
+    yield NodeReport(node.origin.op, node.origin.name, _op_name(node), placement.target, placement.reason)
+    if node.op != "deferred":
+        for inner in (inner for region in node.regions for inner in region.nodes):
+            yield from _explained(Placement(inner, placement.target, waiting(inner)))
+
+
 def _op_name(node: Node) -> str:
     return node.regions[0].name if node.op == "deferred" else node.op
 
@@ -219,7 +222,7 @@ def _collector(wanted: set[Value], found: dict[Value, Any]) -> Callable[[Event],
     return collect
 
 
-def _named_values(graph: Graph) -> dict[str, Value]:
+def named_values(graph: Graph) -> dict[str, Value]:
     """The values of `graph` and of the bodies in it by their source names, in the order in which they are computed."""
     names: dict[Value, list[str]] = {}
     for name, value in graph.names.items():
@@ -227,7 +230,7 @@ def _named_values(graph: Graph) -> dict[str, Value]:
     ordered: dict[str, Value] = {}
     for node in graph.nodes:
         for region in node.regions:
-            ordered.update(_named_values(region))
+            ordered.update(named_values(region))
         ordered.update((name, value) for value in node.outputs for name in names.pop(value, ()))
     return {**{name: value for value, listed in names.items() for name in listed}, **ordered}
 

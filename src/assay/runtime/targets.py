@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import cast
 
-from assay.errors import NotFound
-from assay.limits import Limits
-from assay.targets.base import Target
+from assay.errors import NotFound, hint_for
+from assay.limits import DEFAULT, Limits
+from assay.targets.base import Probe, Target
 from assay.targets.reference.interpreter import Mode
 
 
@@ -26,13 +25,14 @@ def target_names() -> list[str]:
     return list(_TARGETS)
 
 
+def probe_target(name: str) -> Probe:
+    """What the target called `name` finds here; NotFound if there is none of that name."""
+    return _maker(name)("exact", DEFAULT).probe()
+
+
 def make_target(name: str, mode: str, limits: Limits) -> Target:
     """The target called `name`; NotFound if there is none or it cannot be used here."""
-    make = _TARGETS.get(name)
-    if make is None:
-        close = difflib.get_close_matches(name, _TARGETS, 1)
-        hint = f"did you mean '{close[0]}'?" if close else f"there is {', '.join(_TARGETS)}"
-        raise NotFound(f"there is no target '{name}'", hint=hint)
+    make = _maker(name)
     if mode not in ("exact", "precise"):
         raise NotFound(f"there is no mode '{mode}'", hint="there is exact and precise")
     target = make(mode, limits)
@@ -40,3 +40,10 @@ def make_target(name: str, mode: str, limits: Limits) -> Target:
     if not probe.present:
         raise NotFound(f"the target '{name}' cannot be used here: {probe.reason}")
     return target
+
+
+def _maker(name: str) -> Callable[[str, Limits], Target]:
+    make = _TARGETS.get(name)
+    if make is None:
+        raise NotFound(f"there is no target '{name}'", hint=hint_for(name, _TARGETS))
+    return make

@@ -53,8 +53,11 @@ class Moonshine:
         self.encoder = make(str(asset("moonshine/encoder_model.onnx")))
         self.decoder = make(str(asset("moonshine/decoder_model_merged.onnx")))
 
-    def transcribe(self, sound: Array, most: int = 192) -> Transcription:
-        """Greedy decoding of `sound` (f32, 16 kHz, one channel) up to the end token or `most` tokens."""
+    def transcribe(self, sound: Array, most: int = 192, watch: Callable[[int], None] | None = None) -> Transcription:
+        """Greedy decoding of `sound` (f32, 16 kHz, one channel) up to the end token or `most` tokens.
+
+        `watch` is told the number of tokens after each.
+        """
         hidden = self.encoder.run(None, {"input_values": sound[None, :]})[0]
         cache = self._empty_cache()
         tokens, logits = [_START], list[Array]()
@@ -68,6 +71,8 @@ class Moonshine:
             scores, *present = self.decoder.run(None, feeds)
             logits.append(scores[0, -1])
             tokens.append(int(scores[0, -1].argmax()))
+            if watch is not None:
+                watch(step + 1)
             if tokens[-1] == _END:
                 break
             fresh = dict(zip(cache, present, strict=True))

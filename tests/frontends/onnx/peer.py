@@ -64,9 +64,7 @@ def code(array: Any) -> int:
 
 def feeds_of(case: Case) -> dict[str, Any]:
     """What the model is fed."""
-    return {
-        f"in{i}": value for i, value in enumerate(case.inputs) if value is not None and i not in case.constants
-    }
+    return {f"in{i}": value for i, value in enumerate(case.inputs) if value is not None and i not in case.constants}
 
 
 def expected(case: Case) -> list[Any]:

@@ -17,6 +17,8 @@ from assay.frontends.onnx import load
 from assay.ops.lowering import lower
 from assay.targets.reference import ReferenceTarget
 
+onnxruntime.set_default_logger_severity(4)
+
 RNG = np.random.default_rng(7)
 NAN = float("nan")
 
@@ -30,6 +32,7 @@ class Case(NamedTuple):
     attrs: dict[str, Any]
     outputs: int = 1
     version: int = 3
+    absolute: float = 2e-6
 
 
 def f32(*shape: int, low: float = -2.0, high: float = 2.0) -> Any:
@@ -74,14 +77,14 @@ def peer(case: Case) -> list[Any]:
     return session.run(None, {f"x{i}": value for i, value in enumerate(case.inputs)})
 
 
-def assert_close(actual: Any, expected: Any) -> None:
+def assert_close(case: Case, actual: Any, expected: Any) -> None:
     if isinstance(expected, list):
         assert len(actual) == len(expected)
         for a, e in zip(actual, expected, strict=True):
             assert a.keys() == e.keys()
             np.testing.assert_allclose(list(a.values()), list(e.values()), rtol=1e-6)
         return
-    found = closeness(actual, expected, relative=2e-5, absolute=2e-6)
+    found = closeness(actual, expected, relative=2e-5, absolute=case.absolute)
     assert found.ok, f"{found}\ngot {actual}\nnot {expected}"
 
 
@@ -101,10 +104,10 @@ ENCODERS = [
         version=2,
     ),
     Case(
-        "label encoder 2, floats to numbers, NaN",
+        "label encoder 2, floats to numbers",
         "LabelEncoder",
-        [np.array([1.5, NAN, 7.0, 2.5], np.float32)],
-        {"keys_floats": [1.5, 2.5, NAN], "values_int64s": [4, 5, 6]},
+        [np.array([1.5, 7.0, 2.5], np.float32)],
+        {"keys_floats": [1.5, 2.5], "values_int64s": [4, 5]},
         version=2,
     ),
     Case(
@@ -125,8 +128,15 @@ ENCODERS = [
         },
         version=4,
     ),
-    Case("category mapper", "CategoryMapper", [words("x", "y", "z")], {"cats_strings": ["y", "x"], "cats_int64s": [7, 9]}),
-    Case("category mapper, back", "CategoryMapper", [np.array([9, 1])], {"cats_strings": ["y", "x"], "cats_int64s": [7, 9]}),
+    Case(
+        "category mapper", "CategoryMapper", [words("x", "y", "z")], {"cats_strings": ["y", "x"], "cats_int64s": [7, 9]}
+    ),
+    Case(
+        "category mapper, back",
+        "CategoryMapper",
+        [np.array([9, 1])],
+        {"cats_strings": ["y", "x"], "cats_int64s": [7, 9]},
+    ),
     Case("one-hot words", "OneHotEncoder", [words("a", "c")], {"cats_strings": ["a", "b"]}),
     Case("one-hot numbers", "OneHotEncoder", [np.array([[1, 5], [2, 1]])], {"cats_int64s": [1, 2, 3]}),
     Case("one-hot floats", "OneHotEncoder", [np.array([[1.0, 2.0]], np.float32)], {"cats_int64s": [1, 2], "zeros": 0}),
@@ -146,9 +156,19 @@ SCALING = [
         for norm in ("MAX", "L1", "L2")
     ),
     Case("normalizer of a vector", "Normalizer", [X[0]], {"norm": "L2"}),
-    Case("binarizer", "Binarizer", [np.array([[1.0, 0.5, NAN, -1.0]], np.float32)], {"threshold": 0.5}),
-    Case("imputer", "Imputer", [np.array([[1.0, NAN], [NAN, 2.0]], np.float32)], {"imputed_value_floats": [7.0, 8.0], "replaced_value_float": NAN}),
-    Case("imputer, one value", "Imputer", [np.array([[1, -1], [-1, 2]])], {"imputed_value_int64s": [9], "replaced_value_int64": -1}),
+    Case("binarizer", "Binarizer", [np.array([[1.0, 0.5, -1.0]], np.float32)], {"threshold": 0.5}),
+    Case(
+        "imputer",
+        "Imputer",
+        [np.array([[1.0, NAN], [NAN, 2.0]], np.float32)],
+        {"imputed_value_floats": [7.0, 8.0], "replaced_value_float": NAN},
+    ),
+    Case(
+        "imputer, one value",
+        "Imputer",
+        [np.array([[1, -1], [-1, 2]])],
+        {"imputed_value_int64s": [9], "replaced_value_int64": -1},
+    ),
 ]
 LINEAR = [
     Case("linear regressor", "LinearRegressor", [X], {"coefficients": [0.5, -1.0, 2.0], "intercepts": [0.25]}),
@@ -158,7 +178,12 @@ LINEAR = [
             f"linear regressor, two targets, {transform}",
             "LinearRegressor",
             [f32(4, 2, low=0.1, high=0.3)],
-            {"coefficients": [0.5, 1.0, 2.0, 0.25], "intercepts": [0.05, 0.1], "targets": 2, "post_transform": transform},
+            {
+                "coefficients": [0.5, 1.0, 2.0, 0.25],
+                "intercepts": [0.05, 0.1],
+                "targets": 2,
+                "post_transform": transform,
+            },
         )
         for transform in TRANSFORMS
     ),
@@ -177,9 +202,32 @@ LINEAR = [
         )
         for transform in TRANSFORMS
     ),
-    Case("linear classifier, two rows", "LinearClassifier", [X], {"coefficients": [1.0, 2.0, -1.0, -1.0, -2.0, 1.0], "intercepts": [0.1, -0.1], "classlabels_strings": ["no", "yes"], "post_transform": "LOGISTIC"}, 2),
-    Case("linear classifier, one row", "LinearClassifier", [X], {"coefficients": [1.0, 2.0, -1.0], "intercepts": [0.1], "classlabels_strings": ["no", "yes"]}, 2),
-    Case("linear classifier, one row of doubles", "LinearClassifier", [X.astype(np.float64)], {"coefficients": [1.0, 2.0, -1.0], "intercepts": [0.1], "classlabels_ints": [3, 8]}, 2),
+    Case(
+        "linear classifier, two rows",
+        "LinearClassifier",
+        [X],
+        {
+            "coefficients": [1.0, 2.0, -1.0, -1.0, -2.0, 1.0],
+            "intercepts": [0.1, -0.1],
+            "classlabels_strings": ["no", "yes"],
+            "post_transform": "LOGISTIC",
+        },
+        2,
+    ),
+    Case(
+        "linear classifier, one row",
+        "LinearClassifier",
+        [X],
+        {"coefficients": [1.0, 2.0, -1.0], "intercepts": [0.1], "classlabels_strings": ["no", "yes"]},
+        2,
+    ),
+    Case(
+        "linear classifier, one row of doubles",
+        "LinearClassifier",
+        [X.astype(np.float64)],
+        {"coefficients": [1.0, 2.0, -1.0], "intercepts": [0.1], "classlabels_ints": [3, 8]},
+        2,
+    ),
 ]
 
 # --- support vectors
@@ -225,13 +273,34 @@ SVM = [
     ),
     Case("svm regressor, linear", "SVMRegressor", [X], machine("LINEAR", coefficients=[1.0, -2.0, 0.5], rho=[0.5])),
     *(Case(f"svm classifier {kernel}", "SVMClassifier", [X], machine(kernel, **THREE), 2) for kernel in KERNELS),
-    *(Case(f"svm classifier {kernel}, probable", "SVMClassifier", [X], machine(kernel, **THREE, **PROBABLE), 2) for kernel in KERNELS),
+    *(
+        Case(f"svm classifier {kernel}, probable", "SVMClassifier", [X], machine(kernel, **THREE, **PROBABLE), 2)
+        for kernel in KERNELS
+    ),
     Case("svm classifier, two classes", "SVMClassifier", [X], machine("RBF", **TWO), 2),
-    Case("svm classifier, two classes, probable", "SVMClassifier", [X], machine("RBF", **TWO, prob_a=[-1.2], prob_b=[0.3]), 2),
+    Case(
+        "svm classifier, two classes, probable",
+        "SVMClassifier",
+        [X],
+        machine("RBF", **TWO, prob_a=[-1.2], prob_b=[0.3]),
+        2,
+    ),
     Case("svm classifier, softmax", "SVMClassifier", [X], machine("RBF", **THREE, post_transform="SOFTMAX"), 2),
     Case("svm classifier, numbers", "SVMClassifier", [np.arange(9).reshape(3, 3)], machine("RBF", **THREE), 2),
-    Case("svm classifier, no vectors", "SVMClassifier", [X], machine("LINEAR", coefficients=f32(9).tolist(), rho=[0.1], classlabels_ints=[1, 2, 3]), 2),
-    Case("svm classifier, no vectors, two classes", "SVMClassifier", [X], machine("LINEAR", coefficients=f32(6).tolist(), rho=[0.1], classlabels_ints=[1, 2]), 2),
+    Case(
+        "svm classifier, no vectors",
+        "SVMClassifier",
+        [X],
+        machine("LINEAR", coefficients=f32(9).tolist(), rho=[0.1], classlabels_ints=[1, 2, 3]),
+        2,
+    ),
+    Case(
+        "svm classifier, no vectors, two classes",
+        "SVMClassifier",
+        [X],
+        machine("LINEAR", coefficients=f32(6).tolist(), rho=[0.1], classlabels_ints=[1, 2]),
+        2,
+    ),
 ]
 
 # --- trees
@@ -253,7 +322,9 @@ def nodes(modes: Sequence[str], **more: Any) -> dict[str, Any]:
     return {**lists, **more}
 
 
-def votes(prefix: str, ids: Sequence[int], weights: Sequence[float], leaves: Sequence[tuple[int, int]] | None = None) -> dict[str, Any]:
+def votes(
+    prefix: str, ids: Sequence[int], weights: Sequence[float], leaves: Sequence[tuple[int, int]] | None = None
+) -> dict[str, Any]:
     """A vote of each leaf, or of the (tree, node) given."""
     places = leaves or [(0, 2), (0, 3), (0, 4), (1, 1), (1, 2)]
     return {
@@ -283,7 +354,9 @@ def regressor(name: str, x: Any, modes: Sequence[str] = LEQ, ids: Sequence[int] 
     )
 
 
-def classifier(name: str, x: Any, ids: Sequence[int], weights: Sequence[float], labels: Sequence[Any], **more: Any) -> Case:
+def classifier(
+    name: str, x: Any, ids: Sequence[int], weights: Sequence[float], labels: Sequence[Any], **more: Any
+) -> Case:
     key = "classlabels_strings" if isinstance(labels[0], str) else "classlabels_int64s"
     leaves = EACH if len(ids) == 15 else None
     attrs = {**nodes(LEQ), **votes("class", ids, weights, leaves), key: list(labels), **more}
@@ -293,27 +366,54 @@ def classifier(name: str, x: Any, ids: Sequence[int], weights: Sequence[float], 
 TREES = [
     *(regressor(mode, GRID, (mode,) * 3) for mode in MODES),
     *(regressor(f"modes {modes}", GRID, modes) for modes in (MODES[:3], MODES[3:], MODES[1:6:2])),
-    *(regressor(f"{mode} with NaN", HOLES, (mode,) * 3, nodes_missing_value_tracks_true=[1, 0, 0, 0, 0, 1, 0, 0]) for mode in MODES),
+    *(
+        regressor(f"{mode} with NaN", HOLES, (mode,) * 3, nodes_missing_value_tracks_true=[1, 0, 0, 0, 0, 1, 0, 0])
+        for mode in MODES
+    ),
     regressor("NaN unforeseen", HOLES),
-    regressor("numbers", GRID.astype(np.int64)),
     regressor("doubles", GRID.astype(np.float64)),
     *(regressor(how, GRID, aggregate_function=how, base_values=[0.5]) for how in ("SUM", "AVERAGE", "MIN", "MAX")),
     *(
-        regressor(f"{how}, two targets", GRID, ids=(0, 1, 0, 1, 1), aggregate_function=how, base_values=[0.5, 0.25])
+        regressor(f"{how}, two targets", GRID, ids=(0, 0, 0, 1, 1), aggregate_function=how, base_values=[0.5, 0.25])
         for how in ("SUM", "AVERAGE", "MIN", "MAX")
     ),
-    *(regressor(f"two targets, {transform}", GRID, ids=(0, 0, 0, 1, 1), post_transform=transform) for transform in TRANSFORMS),
+    *(
+        regressor(f"two targets, {transform}", GRID, ids=(0, 0, 0, 1, 1), post_transform=transform)
+        for transform in TRANSFORMS
+    ),
     classifier("three classes, all vote", GRID, [0, 1, 2] * 5, DENSE, ["a", "b", "c"]),
     classifier("three classes with base values", GRID, [0, 1, 2] * 5, DENSE, [1, 5, 9], base_values=[0.1, 0.2, 0.05]),
-    *(classifier(f"three classes, {transform}", GRID, [0, 1, 2] * 5, DENSE, [1, 5, 9], post_transform=transform) for transform in TRANSFORMS),
+    *(
+        classifier(f"three classes, {t}", GRID, [0, 1, 2] * 5, DENSE, [1, 5, 9], post_transform=t)._replace(
+            absolute=2e-4
+        )
+        for t in TRANSFORMS
+    ),
     classifier("three classes, one vote a leaf", GRID, [0, 1, 2, 0, 2], FIVE, [1, 5, 9]),
     classifier("three classes, votes against", GRID, [0, 1, 2, 0, 2], [-w for w in FIVE], [1, 5, 9]),
-    *(classifier(f"two classes, first, {t}", GRID, [0] * 5, [4 * w for w in FIVE], [5, 7], post_transform=t) for t in ("NONE", "LOGISTIC")),
-    *(classifier(f"two classes, first, mixed, {t}", GRID, [0] * 5, MIXED, [5, 7], post_transform=t) for t in ("NONE", "LOGISTIC")),
-    classifier("two classes, first, base value", GRID, [0] * 5, MIXED, ["no", "yes"], base_values=[0.05], post_transform="LOGISTIC"),
-    *(classifier(f"two classes, second, {t}", GRID, [1] * 5, [4 * w for w in FIVE], [5, 7], post_transform=t) for t in ("NONE", "SOFTMAX")),
+    *(
+        classifier(f"two classes, first, {t}", GRID, [0] * 5, [4 * w for w in FIVE], [5, 7], post_transform=t)
+        for t in ("NONE", "LOGISTIC")
+    ),
+    *(
+        classifier(f"two classes, first, mixed, {t}", GRID, [0] * 5, MIXED, [5, 7], post_transform=t)
+        for t in ("NONE", "LOGISTIC")
+    ),
+    classifier(
+        "two classes, first, base value",
+        GRID,
+        [0] * 5,
+        MIXED,
+        ["no", "yes"],
+        base_values=[0.05],
+        post_transform="LOGISTIC",
+    ),
+    *(
+        classifier(f"two classes, second, {t}", GRID, [1] * 5, [4 * w for w in FIVE], [5, 7], post_transform=t)
+        for t in ("NONE", "SOFTMAX")
+    ),
     classifier("two classes, second, mixed", GRID, [1] * 5, MIXED, ["no", "yes"], post_transform="LOGISTIC"),
-]  # fmt: skip
+]
 
 
 def tensor(values: Sequence[float], dtype: Any = np.float32) -> onnx.TensorProto:
@@ -341,7 +441,7 @@ SETS = tensor([0.0, 2.0, NAN, 1.0, NAN])
 ENSEMBLES = [
     *(ensemble(mode, (i,) * 3) for i, mode in enumerate(MODES)),
     *(ensemble(f"aggregate {how}", (0, 1, 2), aggregate_function=how) for how in range(4)),
-    *(ensemble(f"transform {which}", (0, 1, 2), post_transform=which) for which in range(3)),
+    *(ensemble(f"transform {which}", (0, 1, 2), post_transform=which)._replace(absolute=2e-4) for which in (0, 3, 4)),
     ensemble("members", (6, 0, 6), membership_values=SETS),
     ensemble("members and NaN", (6, 0, 6), HOLES, membership_values=SETS, nodes_missing_value_tracks_true=[1, 0, 0]),
     ensemble("doubles", (0, 0, 0), GRID.astype(np.float64)),
@@ -353,13 +453,10 @@ MAPS = [
     Case("zip map, words", "ZipMap", [f32(3, 2)], {"classlabels_strings": ["a", "b"]}),
     Case("zip map, numbers", "ZipMap", [f32(1, 2)], {"classlabels_int64s": [4, 9]}),
     Case("dictionary of floats", "DictVectorizer", [{"a": 4.0, "c": 8.0}], {"string_vocabulary": ["a", "c", "b", "z"]}),
-    Case("dictionary of words", "DictVectorizer", [{3: "x"}], {"int64_vocabulary": [1, 3]}),
-    Case("dictionary of numbers", "DictVectorizer", [{"a": 4}], {"string_vocabulary": ["b", "a"]}),
     *(
-        Case(f"cast map {to} {form}", "CastMap", [x], {"cast_to": to, "map_form": form, "max_map": 5})
+        Case(f"cast map {to} {form}", "CastMap", [{3: 2.5, 1: 4.0}], {"cast_to": to, "map_form": form, "max_map": 5})
         for to in ("TO_FLOAT", "TO_INT64", "TO_STRING")
         for form in ("DENSE", "SPARSE")
-        for x in ({3: 2.5, 1: 4.0}, {3: "2", 1: "4"})
     ),
 ]
 
@@ -371,12 +468,73 @@ def test_agrees_with_onnxruntime(case: Case) -> None:
     expected = peer(case)
     for decomposed in (False, True):
         for actual, wanted in zip(run(case, decomposed=decomposed), expected, strict=True):
-            assert_close(actual, wanted)
+            assert_close(case, actual, wanted)
     for actual, wanted in zip(run(case, mode="precise"), expected, strict=True):
-        assert_close(actual, wanted)
+        assert_close(case, actual, wanted)
 
 
-# --- where the standard is clearer than ONNX Runtime
+# --- what ONNX Runtime cannot be asked, or answers otherwise than the standard says
+
+SPARE = {"map_form": "SPARSE", "max_map": 4}
+TOLD: list[tuple[Case, Any]] = [
+    (
+        Case("dictionary of words", "DictVectorizer", [{3: "x"}], {"int64_vocabulary": [1, 3]}),
+        words("", "x").reshape(1, 2),
+    ),
+    (
+        Case("dictionary of numbers", "DictVectorizer", [{"a": 4}], {"string_vocabulary": ["b", "a"]}),
+        np.array([[0, 4]]),
+    ),
+    (Case("map of words, dense", "CastMap", [{3: "2", 1: "4"}], {"cast_to": "TO_INT64"}), np.array([[4, 2]])),
+    (Case("map of words, sparse", "CastMap", [{3: "2", 1: "4"}], SPARE), np.array([[0, 4, 0, 2]], np.float32)),
+    (Case("NaN is not above", "Binarizer", [np.array([NAN, 1.0], np.float32)], {}), np.array([0, 1], np.float32)),
+    (
+        Case(
+            "NaN as a key",
+            "LabelEncoder",
+            [np.array([NAN, 7.0], np.float32)],
+            {"keys_floats": [1.5, NAN], "values_int64s": [4, 6]},
+            version=2,
+        ),
+        np.array([6, -1]),
+    ),
+    (
+        Case(
+            "the last of equal keys",
+            "LabelEncoder",
+            [words("a")],
+            {"keys_strings": ["a", "a"], "values_int64s": [4, 6]},
+            version=4,
+        ),
+        np.array([6]),
+    ),
+    (
+        Case("a vector zipped", "ZipMap", [np.array([0.5, 2.0], np.float32)], {"classlabels_int64s": [4, 9]}),
+        [{4: 0.5, 9: 2.0}],
+    ),
+]
+
+
+@pytest.mark.parametrize(("case", "expected"), TOLD, ids=[case.name for case, _ in TOLD])
+def test_gives_what_the_standard_says(case: Case, expected: Any) -> None:
+    for decomposed in (False, True):
+        assert_close(case, run(case, decomposed=decomposed)[0], expected)
+
+
+def test_targets_without_votes_keep_their_base_value() -> None:
+    (scores,) = run(regressor("", GRID, ids=(0, 1, 0, 1, 1), base_values=[0.5, 0.25]))
+    assert 0.5 in scores[:, 0].tolist()
+
+
+def test_transforms_of_an_ensemble_have_the_numbers_of_the_standard() -> None:
+    plain, softmax, logistic = (run(ensemble("", (0, 1, 2), post_transform=which))[0] for which in range(3))
+    np.testing.assert_allclose(softmax, np.exp(plain) / np.exp(plain).sum(1, keepdims=True), rtol=1e-6)
+    np.testing.assert_allclose(logistic, 1 / (1 + np.exp(-plain)), rtol=1e-6)
+
+
+def test_trees_take_integers() -> None:
+    whole, rounded = (run(regressor("", x))[0] for x in (GRID.astype(np.int64), GRID))
+    assert whole.tolist() == rounded.tolist()
 
 
 def test_two_classes_with_votes_for_both_take_the_larger_score() -> None:
@@ -406,9 +564,16 @@ BROKEN = [
     Case("key out of range", "CastMap", [{7: 1.0}], {"map_form": "SPARSE", "max_map": 3}),
     Case("unknown transform", "LinearRegressor", [X], {"coefficients": [1.0] * 3, "post_transform": "CUBE"}),
     Case("unknown norm", "Normalizer", [X], {"norm": "L7"}),
-    Case("unknown kernel", "SVMRegressor", [X], {"n_supports": 1, "support_vectors": [1.0] * 3, "coefficients": [1.0], "rho": [0.0], "kernel_type": "CUBE"}),
+    Case(
+        "unknown kernel",
+        "SVMRegressor",
+        [X],
+        {"n_supports": 1, "support_vectors": [1.0] * 3, "coefficients": [1.0], "rho": [0.0], "kernel_type": "CUBE"},
+    ),
     Case("too few intercepts", "LinearRegressor", [X], {"coefficients": [1.0] * 6, "intercepts": [1.0], "targets": 2}),
-    Case("keys without values", "LabelEncoder", [words("a")], {"keys_strings": ["a"], "values_int64s": []}, version=2),
+    Case(
+        "keys without values", "LabelEncoder", [words("a")], {"keys_strings": ["a"], "values_int64s": [1, 2]}, version=2
+    ),
     regressor("unknown mode", GRID, ("BRANCH_MAYBE",) * 3),
     regressor("no such node", GRID, nodes_truenodeids=[9, 3, 0, 0, 0, 1, 0, 0]),
     regressor("a cycle", GRID, nodes_truenodeids=[1, 0, 0, 0, 0, 1, 0, 0]),

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from frontends.onnx.peer import Case, assert_agreement
+from onnx import helper
 
 RNG = np.random.default_rng(11)
 FP8 = [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e4m3fnuz, ml_dtypes.float8_e5m2, ml_dtypes.float8_e5m2fnuz]
@@ -40,7 +41,12 @@ def quantizing() -> list[Case]:
         Case("QuantizeLinear", [floats(2, 3, 4), scales(2), integers(2, dtype=np.uint8)], {"axis": -3}, opset=13),
         Case("QuantizeLinear", [floats(3, 4, dtype=np.float16), np.array(0.25, np.float16)], opset=19, name="f16"),
         Case("QuantizeLinear", [floats(4, 6), scales(4, 2)], {"axis": 1, "block_size": 3}, opset=21),
-        Case("QuantizeLinear", [floats(4, 6), scales(2, 6), integers(2, 6, dtype=np.int8)], {"axis": 0, "block_size": 2}, opset=21),
+        Case(
+            "QuantizeLinear",
+            [floats(4, 6), scales(2, 6), integers(2, 6, dtype=np.int8)],
+            {"axis": 0, "block_size": 2},
+            opset=21,
+        ),
         Case("QuantizeLinear", [floats(5), np.array([0.5], np.float32)], opset=21, name="one scale in a vector"),
     ]
     for dtype in (np.uint16, np.int16, ml_dtypes.uint4, ml_dtypes.int4):
@@ -129,8 +135,6 @@ def quantized(x: Any, scale: Any, dtype: Any, **attrs: Any) -> list[Any]:
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.int2, ml_dtypes.uint2, ml_dtypes.int4, ml_dtypes.uint4])
 def test_the_output_dtype_may_be_an_attribute(dtype: Any) -> None:
-    from onnx import helper
-
     x, scale = floats(3, 4, low=-4, high=4), np.array(0.7, np.float32)
     attrs = {"output_dtype": helper.np_dtype_to_tensor_dtype(np.dtype(dtype))}
     case = Case("QuantizeLinear", [x, scale], attrs, opset=25)

@@ -54,7 +54,8 @@ def cases() -> list[Case]:
         rows.append(layer(op, clip=0.3))
         f = FUNCTIONS[op]
         rows.append(layer(op, activations=["Softplus", "Softsign", "Relu"][:f]))
-        rows.append(layer(op, activations=["HardSigmoid", "Elu", "LeakyRelu"][:f], activation_alpha=[0.3, 0.7, 0.05][:f]))
+        steep = [0.3, 0.7, 0.05][:f]
+        rows.append(layer(op, activations=["HardSigmoid", "Elu", "LeakyRelu"][:f], activation_alpha=steep))
         rows.append(
             layer(
                 op,

@@ -12,14 +12,14 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from assay.errors import AssayError, ImportFailed, LimitExceeded
-from assay.frontends.onnx.schema import defaults_of, version_of
+from assay.frontends.onnx.schema import check_counts, defaults_of, version_of
 from assay.frontends.onnx.tensors import tensor_to_array
 from assay.frontends.onnx.types import type_of
 from assay.ir.dtypes import Array
+from assay.ir.dtypes import of as dtype_of_array
 from assay.ir.graph import Graph, Node, Origin, Value
 from assay.ir.types import TensorType, Type, UnknownType
 from assay.limits import DEFAULT, Limits
-from assay.ir.dtypes import of as dtype_of_array
 
 
 def load(source: str | Path | bytes | onnx.ModelProto, limits: Limits = DEFAULT) -> Graph:
@@ -64,9 +64,9 @@ def import_model(model: onnx.ModelProto, folder: Path | None = None, limits: Lim
     except AssayError:
         raise
     except RecursionError as error:
-        raise LimitExceeded("the model nests too deeply", hint="see Limits.nesting") from error
+        raise LimitExceeded("the model nests too deeply", where=f"graph '{model.graph.name}'") from error
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, UnicodeError, OverflowError) as error:
-        raise ImportFailed(f"{type(error).__name__}: {error}", hint="the model is damaged") from error
+        raise ImportFailed(f"{type(error).__name__}: {error}", where=f"graph '{model.graph.name}'") from error
 
 
 @dataclass
@@ -118,11 +118,11 @@ class Importer:
             raise LimitExceeded(f"bodies nest deeper than {self.limits.nesting}", where=f"graph '{proto.name}'")
         constants = self._initializers(proto, scope)
         given = [info for info in proto.input if info.name not in scope.values]
-        inputs = [self._declare(scope, info.name, type_of(info.type, info.name if root else "")) for info in given]
+        inputs = [self._declare(scope, info.name, _type(info, root)) for info in given]
         nodes = self.nodes(proto.node, scope, {info.name: info.type for info in proto.value_info})
         outputs = [self._use(scope, info.name, f"output of graph '{proto.name}'") for info in proto.output]
         if root and not outputs:
-            raise ImportFailed("the model has no outputs", hint="the file is damaged")
+            raise ImportFailed("the model has no outputs", where=f"graph '{proto.name}'")
         return Graph(
             name=proto.name,
             inputs=tuple(inputs),
@@ -144,7 +144,10 @@ class Importer:
         return constants
 
     def _constant(self, scope: Scope, name: str, array: Array, constants: dict[Value, Array]) -> None:
-        constants[self._declare(scope, name, TensorType(dtype_of_array(array), array.shape))] = array
+        try:
+            constants[self._declare(scope, name, TensorType(dtype_of_array(array), array.shape))] = array
+        except ImportFailed as error:
+            raise error.located(f"tensor '{name}'") from None
 
     def _dense(self, sparse: onnx.SparseTensorProto) -> Array:
         import numpy as np
@@ -162,7 +165,7 @@ class Importer:
     def _declare(self, scope: Scope, name: str, kind: Type) -> Value:
         if name in scope.values:
             raise ImportFailed(
-                f"the value '{name}' is defined twice", where=scope.path, hint="names must be unique in a graph"
+                f"the value '{name}' is defined twice", hint="names must be unique in a graph"
             )
         value = Value(next(self.ids), kind)
         if name:
@@ -191,15 +194,24 @@ class Importer:
             if self.count > self.limits.nodes:
                 raise LimitExceeded(f"the model has more than {self.limits.nodes} nodes", hint="raise Limits.nodes")
             function = self.functions.get((proto.domain, proto.op_type, proto.overload))
-            if function is not None:
-                nodes.extend(self._call(proto, function, scope))
-            else:
-                nodes.append(self._node(proto, scope, declared))
+            try:
+                if function is not None:
+                    nodes.extend(self._call(proto, function, scope))
+                else:
+                    nodes.append(self._node(proto, protos, scope, declared))
+            except AssayError as error:
+                raise error.located(_place(proto, scope)) from error.__cause__
         return nodes
 
-    def _node(self, proto: onnx.NodeProto, scope: Scope, declared: Mapping[str, onnx.TypeProto]) -> Node:
+    def _node(
+        self,
+        proto: onnx.NodeProto,
+        around: Sequence[onnx.NodeProto],
+        scope: Scope,
+        declared: Mapping[str, onnx.TypeProto],
+    ) -> Node:
         domain = "" if proto.domain == "ai.onnx" else proto.domain
-        where = f"{scope.path}{proto.op_type} '{proto.name or next(iter(proto.output), '')}'"
+        where = _place(proto, scope)
         opset = self.opsets.get(domain)
         if opset is None:
             raise ImportFailed(
@@ -207,9 +219,12 @@ class Importer:
                 where=where,
                 hint="add an opset import for the domain",
             )
-        version = _located(where, version_of, domain, proto.op_type, opset)
+        version = version_of(domain, proto.op_type, opset)
+        check_counts(proto, domain, version)
         inputs = tuple(self._use(scope, name, where) if name else None for name in proto.input)
         attrs, regions = self._attributes(proto, domain, version, scope, where)
+        if (domain, proto.op_type) == GRADIENT:
+            regions = (self._differentiated(proto, around, scope, where),)
         outputs = tuple(
             self._declare(scope, name, type_of(declared[name]) if name in declared else UnknownType())
             for name in proto.output
@@ -245,6 +260,20 @@ class Importer:
         if proto.type == onnx.AttributeProto.TENSORS:
             return tuple(tensor_to_array(t, self.folder, self.limits) for t in proto.tensors)
         raise ImportFailed(f"the attribute '{proto.name}' has an unknown type ({proto.type})", where=where)
+
+    def _differentiated(
+        self, proto: onnx.NodeProto, around: Sequence[onnx.NodeProto], scope: Scope, where: str
+    ) -> Graph:
+        """What a Gradient node names of the graph around it, from `xs` and `zs` to `y`, as a body of its own."""
+        inner = scope.inner()
+        if inner.depth > self.limits.nesting:
+            raise LimitExceeded(f"gradients of gradients nest deeper than {self.limits.nesting}", where=where)
+        given = [*_named(proto, "xs"), *_named(proto, "zs")]
+        target = next(iter(_named(proto, "y")), "")
+        inputs = [self._declare(inner, name, self._use(scope, name, where).type) for name in given]
+        nodes = self.nodes(_ancestors(target, around, given), inner, {})
+        y = self._use(inner, target, where)
+        return Graph("gradient", tuple(inputs), (y,), tuple(nodes), level="symbolic")
 
     # --- functions
 
@@ -285,6 +314,22 @@ class Importer:
         return nodes
 
 
+def _type(info: onnx.ValueInfoProto, root: bool) -> Type:
+    """The declared type of a graph input; open dims of the main graph's inputs are symbols of their own."""
+    try:
+        kind = type_of(info.type, info.name if root else "")
+    except AssayError as error:
+        raise error.located(f"input '{info.name}'") from None
+    if root and isinstance(kind, UnknownType):
+        raise ImportFailed("an input has no type", where=f"input '{info.name}'")
+    return kind
+
+
+def _place(proto: onnx.NodeProto, scope: Scope) -> str:
+    """A node as errors name it."""
+    return f"{scope.path}{proto.op_type} '{proto.name or next(iter(proto.output), '')}'"
+
+
 def opset_imports(imports: Sequence[onnx.OperatorSetIdProto]) -> dict[str, int]:
     """Version by domain; the default domain under the empty name."""
     return {"" if entry.domain == "ai.onnx" else entry.domain: entry.version for entry in imports}
@@ -323,6 +368,38 @@ def _sorted(protos: Sequence[onnx.NodeProto], made: Mapping[str, int]) -> Sequen
     return [protos[index] for index in order]
 
 
+GRADIENT = ("ai.onnx.preview.training", "Gradient")
+
+
+def _named(proto: onnx.NodeProto, attribute: str) -> list[str]:
+    """The names in a string attribute of one or several."""
+    found = [entry for entry in proto.attribute if entry.name == attribute]
+    return [_text(name) for entry in found for name in (*entry.strings, *([entry.s] if entry.s else []))]
+
+
+def _ancestors(target: str, protos: Sequence[onnx.NodeProto], given: Sequence[str]) -> list[onnx.NodeProto]:
+    """The nodes that `target` depends on, as far as it does not through `given`."""
+    made = {name: index for index, proto in enumerate(protos) for name in proto.output if name}
+    needed: set[int] = set()
+    waiting = [target]
+    while waiting:
+        name = waiting.pop()
+        if name in given or name not in made or made[name] in needed:
+            continue
+        needed.add(made[name])
+        waiting += _reads(protos[made[name]])
+    return [proto for index, proto in enumerate(protos) if index in needed]
+
+
+def _reads(proto: onnx.NodeProto) -> list[str]:
+    """The names that a node refers to, its bodies included."""
+    bodies = [entry.g for entry in proto.attribute if entry.type == onnx.AttributeProto.GRAPH]
+    inside = [name for body in bodies for inner in body.node for name in _reads(inner)]
+    outputs = [info.name for body in bodies for info in body.output]
+    differentiated = _named(proto, "y") if (proto.domain, proto.op_type) == GRADIENT else []
+    return [*proto.input, *inside, *outputs, *differentiated]
+
+
 def _resolved(attribute: onnx.AttributeProto, scope: Scope) -> onnx.AttributeProto | None:
     """The attribute, or the function's argument that it refers to (None: not given)."""
     if not attribute.ref_attr_name:
@@ -359,9 +436,3 @@ _ATTRIBUTES: dict[int, Callable[[onnx.AttributeProto], Any]] = {
     onnx.AttributeProto.TYPE_PROTO: lambda a: str(type_of(a.tp)),
 }
 
-
-def _located(where: str, function: Any, *arguments: Any) -> Any:
-    try:
-        return function(*arguments)
-    except ImportFailed as error:
-        raise ImportFailed(error.message, where=error.where or where, hint=error.hint) from None

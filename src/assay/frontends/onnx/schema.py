@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Sequence
 from functools import cache
@@ -17,6 +18,9 @@ from assay.ir.types import TensorType, Type, UnknownType
 
 STANDARD = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
 
+_RUNTIME_OPS: dict[str, int | None] = {"LayerNormalization": 17, "SimplifiedLayerNormalization": None}
+"""What ONNX Runtime writes into the default domain at any version, with the version that the standard took it up at."""
+
 
 @cache
 def schema_of(domain: str, op_type: str, opset: int) -> Any | None:
@@ -30,6 +34,9 @@ def schema_of(domain: str, op_type: str, opset: int) -> Any | None:
         return onnx.defs.get_schema(op_type, max_inclusive_version=opset, domain=domain)
     except onnx.defs.SchemaError:
         pass
+    if not domain and op_type in _RUNTIME_OPS:
+        later = _RUNTIME_OPS[op_type]
+        return None if later is None else onnx.defs.get_schema(op_type, max_inclusive_version=later)
     close = difflib.get_close_matches(op_type, _op_names(domain), 3)
     hint = f"did you mean {', '.join(close)}?" if close else "check the model's opset imports"
     raise ImportFailed(
@@ -47,6 +54,20 @@ def version_of(domain: str, op_type: str, opset: int) -> int:
     """The real version of an op: when the definition in force under `opset` was introduced."""
     schema = schema_of(domain, op_type, opset)
     return opset if schema is None else schema.since_version
+
+
+def check_counts(proto: onnx.NodeProto, domain: str, version: int) -> None:
+    """ImportFailed if a node has more or fewer inputs or outputs than its op allows."""
+    schema = schema_of(domain, proto.op_type, version)
+    if schema is None:
+        return
+    for what, names, least, most in (
+        ("inputs", proto.input, schema.min_input, schema.max_input),
+        ("outputs", proto.output, schema.min_output, schema.max_output),
+    ):
+        if not least <= len(names) <= most:
+            allowed = f"{least}" if least == most else f"{least} or more" if most > 1000 else f"{least} to {most}"
+            raise ImportFailed(f"{proto.op_type} (version {version}) has {allowed} {what}, the node has {len(names)}")
 
 
 @cache
@@ -69,10 +90,10 @@ def result_types(proto: onnx.NodeProto, opset: int, inputs: Sequence[Type | None
         if name and kind is not None and not isinstance(kind, UnknownType)
     }
     imports = [onnx.helper.make_opsetid(proto.domain, opset)]
-    try:
-        inferred = onnx.shape_inference.infer_node_outputs(schema, proto, given, opset_imports=imports)
-    except (onnx.shape_inference.InferenceError, RuntimeError):
-        inferred = {}
+    inferred: dict[str, onnx.TypeProto] = {}
+    if all(name in given for name in proto.input if name):
+        with contextlib.suppress(onnx.shape_inference.InferenceError, RuntimeError):
+            inferred = onnx.shape_inference.infer_node_outputs(schema, proto, given, opset_imports=imports)
     declared = _declared_types(schema, inputs)
     return [
         type_of(inferred[name]) if name in inferred else declared.get(_formal(schema.outputs, i), UnknownType())

@@ -24,7 +24,7 @@ def tensor_to_array(proto: onnx.TensorProto, folder: Path | None, limits: Limits
     ImportFailed names the tensor if its sizes, data or file do not fit together.
     """
     where = f"tensor '{proto.name}'"
-    dtype = dtype_of(proto.data_type)
+    dtype = _dtype(proto, where)
     shape = tuple(int(d) for d in proto.dims)
     if any(d < 0 for d in shape):
         raise ImportFailed(f"a tensor has the negative size {list(shape)}", where=where)
@@ -45,6 +45,13 @@ def tensor_to_array(proto: onnx.TensorProto, folder: Path | None, limits: Limits
         _expect(len(proto.raw_data), stored_bytes(dtype, count), where)
         return _unpack(np.frombuffer(proto.raw_data, np.uint8), dtype, shape)
     return _typed_field(proto, dtype, shape, where)
+
+
+def _dtype(proto: onnx.TensorProto, where: str) -> DType:
+    try:
+        return dtype_of(proto.data_type)
+    except ImportFailed as error:
+        raise error.located(where) from None
 
 
 def stored_bytes(dtype: DType, count: int) -> int:

@@ -90,8 +90,8 @@ class Program:
             else:
                 regions = tuple(Body(self, node, region, env, symbols, observer) for region in node.regions)
                 results = as_results(step.definition.reference(*arguments, **node.attrs, regions=regions))
-        except AssayError:
-            raise
+        except AssayError as error:
+            raise error.located(str(node.origin)) from error.__cause__
         except Exception as error:
             raise RunFailed(f"{node.op}: {type(error).__name__}: {error}", where=str(node.origin)) from error
         for value, result in zip(node.outputs, results, strict=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from assay.frontends.onnx.ops.common import scalar
+from assay.frontends.onnx.ops.quantization import integer_product
 from assay.frontends.onnx.ops.windows import (
     SAME,
     explicit_pads,
@@ -17,7 +18,7 @@ from assay.frontends.onnx.ops.windows import (
 from assay.frontends.onnx.registry import Builder, Results, Source, onnx_op
 from assay.ir import dtypes
 from assay.ir.graph import Value
-from assay.ops.builder import FactMissing
+from assay.ops.builder import FactMissing, check_size
 
 # --- convolutions
 
@@ -86,7 +87,7 @@ def conv_transpose(b: Builder, n: Source, x: Value, w: Value, bias: Value | None
     if len(extra) != rank or any(item < 0 for item in extra):
         raise ValueError(f"output_padding {extra} does not fit {rank} spatial axes")
     mode, wanted = n.str("auto_pad"), n.ints("output_shape", None)
-    pads = explicit_pads(n, rank) if mode == "NOTSET" else (0,) * (2 * rank)
+    pads = explicit_pads(b, n, x, rank) if mode == "NOTSET" else (0,) * (2 * rank)
     if wanted or mode in SAME:
         totals = [
             (0 if wanted else -stride) + span + more
@@ -109,7 +110,8 @@ def deform_conv(
     windows = windows_of(n, kernel_of(b, n, w))
     attrs: dict[str, Any] = {"strides": windows.strides, "dilations": windows.dilations}
     groups: dict[str, Any] = {"groups": n.int("group"), "offset_groups": n.int("offset_group")}
-    return b.deform_conv(x, w, offset, bias, mask, pads=explicit_pads(n, len(windows.kernel)), **attrs, **groups)
+    pads = explicit_pads(b, n, x, len(windows.kernel))
+    return b.deform_conv(x, w, offset, bias, mask, pads=pads, **attrs, **groups)
 
 
 @onnx_op("Col2Im")
@@ -117,8 +119,9 @@ def col2im(b: Builder, n: Source, x: Value, image_shape: Value, block_shape: Val
     image, windows = b.ints(image_shape, "image_shape"), windows_of(n, b.ints(block_shape, "block_shape"))
     if len(image) != len(windows.kernel):
         raise ValueError(f"image_shape {list(image)} does not fit {len(windows.kernel)} spatial axes")
+    check_size(image, b.dtype(x), b.limits)
     attrs: dict[str, Any] = {"strides": windows.strides, "dilations": windows.dilations}
-    return b.col2im(x, image=image, block=windows.kernel, pads=explicit_pads(n, len(image)), **attrs)
+    return b.col2im(x, image=image, block=windows.kernel, pads=explicit_pads(b, n, x, len(image)), **attrs)
 
 
 # --- products
@@ -146,13 +149,7 @@ def _scaled(b: Builder, x: Value, factor: float) -> Value:
 def matmul_integer(
     b: Builder, n: Source, x: Value, y: Value, x_zero: Value | None = None, y_zero: Value | None = None
 ) -> Results:
-    left, right = b.cast(x, dtype=dtypes.i32), b.cast(y, dtype=dtypes.i32)
-    if x_zero is not None:
-        rows = b.unsqueeze(x_zero, axes=(1,)) if b.rank(x_zero) == 1 and b.shape(x_zero) != (1,) else x_zero
-        left = b.sub(left, b.cast(rows, dtype=dtypes.i32))
-    if y_zero is not None:
-        right = b.sub(right, b.cast(y_zero, dtype=dtypes.i32))
-    return b.matmul(left, right)
+    return integer_product(b, x, x_zero, y, y_zero)
 
 
 @onnx_op("Einsum")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from assay.frontends.onnx.ops.common import as_i64, axes_operand, ints_or_value, product_of_sizes, scalar
@@ -149,53 +151,54 @@ def pad(
     assert amounts is not None
     if axes is not None:
         amounts = _spread_pads(b, amounts, b.ints(axes, "axes"), b.rank(x))
-    if n.str("mode", "constant") == "constant":
-        fill = b.constant(n.float("value", 0.0), b.dtype(x)) if value is None and b.dtype(x).is_float else value
-        return b.pad(x, amounts, b.cast(b.constant(0), dtype=b.dtype(x)) if fill is None else scalar(b, fill))
-    return _pad_by_position(b, x, b.ints(amounts, "pads"), n.str("mode"))
+    mode = n.str("mode")
+    if mode != "constant":
+        return _pad_by_position(b, x, amounts, _SOURCES[mode])
+    return b.pad(x, amounts, scalar(b, value) if value is not None else _zero(b, x, n.float("value", 0.0)))
+
+
+def _zero(b: Builder, x: Value, value: float = 0.0) -> Value:
+    """The scalar that a tensor is filled with by default."""
+    dtype = b.dtype(x)
+    return b.constant("" if dtype is dtypes.string else value, dtype)
 
 
 def _spread_pads(b: Builder, amounts: Value, axes: tuple[int, ...], rank: int) -> Value:
     """Amounts for some axes as amounts for all."""
-    count = len(axes)
-    places = [[axis % rank] for axis in axes] + [[axis % rank + rank] for axis in axes]
-    return b.scatter_nd(np.zeros(2 * rank, np.int64), places, b.slice(amounts, [0], [2 * count], [1], axes=(0,)))
+    places = [[axis % rank + side] for side in (0, rank) for axis in axes]
+    return b.scatter_nd(np.zeros(2 * rank, np.int64), places, amounts)
 
 
-_SOURCES = {
-    "edge": lambda i, n: b_min(b_max(i, 0), n - 1),
-    "wrap": lambda i, n: i % n,
-    "reflect": lambda i, n: _reflected(i, n),
-}
+def _nearest_inside(b: Builder, at: Value, size: Value) -> Value:
+    return b.clip(at, 0, b.sub(size, 1))
 
 
-def b_min(i: np.ndarray, bound: int) -> np.ndarray:
-    """Positions not above `bound`."""
-    return np.minimum(i, bound)
+def _around(b: Builder, at: Value, size: Value) -> Value:
+    return b.mod(at, size)
 
 
-def b_max(i: np.ndarray, bound: int) -> np.ndarray:
-    """Positions not below `bound`."""
-    return np.maximum(i, bound)
+def _mirrored(b: Builder, at: Value, size: Value) -> Value:
+    period = b.mul(b.sub(size, 1), 2)
+    folded = b.mod(at, period)
+    return b.min(folded, b.sub(period, folded))
 
 
-def _reflected(i: np.ndarray, n: int) -> np.ndarray:
-    period = max(2 * (n - 1), 1)
-    folded = i % period
-    return np.minimum(folded, period - folded) if n > 1 else np.zeros_like(i)
+_SOURCES = {"edge": _nearest_inside, "wrap": _around, "reflect": _mirrored}
+"""Per padding mode, which element of an axis of some size stands at a position outside of it."""
 
 
-def _pad_by_position(b: Builder, x: Value, pads: tuple[int, ...], mode: str) -> Value:
-    """Padding whose content comes from x itself: along each axis, a gather at computed positions."""
-    rank = b.rank(x)
+def _pad_by_position(b: Builder, x: Value, amounts: Value, source: Callable[[Builder, Value, Value], Value]) -> Value:
+    """Padding whose content comes from x itself, what negative amounts crop aside: a gather along each axis."""
+    rank, known = b.rank(x), b.fact(amounts).concrete
+    if known is None or (known < 0).any():
+        x, amounts = b.pad(x, b.min(amounts, 0), _zero(b, x)), b.max(amounts, 0)
     for axis in range(rank):
-        before, after = pads[axis], pads[axis + rank]
-        if before == 0 and after == 0:
+        if known is not None and max(known[axis], known[axis + rank]) <= 0:
             continue
-        size = b.static_shape(x)[axis]
-        if mode == "reflect" or mode == "wrap" or mode == "edge":
-            positions = _SOURCES[mode](np.arange(-before, size + after), size)
-            x = b.gather(x, positions, axis=axis)
+        before, after = (b.gather(amounts, place, axis=0) for place in (axis, axis + rank))
+        size = scalar(b, b.vector(b.size(x, axis)))
+        line = b.sub(b.iota(b.add(size, b.add(before, after))), before)
+        x = b.gather(x, source(b, line, size), axis=axis)
     return x
 
 
@@ -306,15 +309,12 @@ def compress(b: Builder, n: Source, x: Value, condition: Value) -> Results:
 def depth_to_space(b: Builder, n: Source, x: Value) -> Results:
     size = n.int("blocksize")
     batch, channels, height, width = (b.size(x, i) for i in range(4))
-    deep = b.static_shape(b.reshape(b.vector(channels), [-1])) and b.dims(x)[1]
-    if not isinstance(deep, int):
-        raise FactMissing("the number of channels")
-    rest = deep // (size * size)
+    rest = _over(b, channels, size * size)
     if n.str("mode", "DCR") == "DCR":
-        split_shape, perm = b.vector(batch, size, size, rest, height, width), (0, 3, 4, 1, 5, 2)
+        blocks, perm = b.vector(batch, size, size, rest, height, width), (0, 3, 4, 1, 5, 2)
     else:
-        split_shape, perm = b.vector(batch, rest, size, size, height, width), (0, 1, 4, 2, 5, 3)
-    mixed = b.transpose(b.reshape(x, split_shape), perm=perm)
+        blocks, perm = b.vector(batch, rest, size, size, height, width), (0, 1, 4, 2, 5, 3)
+    mixed = b.transpose(b.reshape(x, blocks), perm=perm)
     return b.reshape(mixed, b.vector(batch, rest, _times(b, height, size), _times(b, width, size)))
 
 
@@ -323,7 +323,8 @@ def space_to_depth(b: Builder, n: Source, x: Value) -> Results:
     size = n.int("blocksize")
     batch, channels, height, width = (b.size(x, i) for i in range(4))
     low = [_over(b, height, size), _over(b, width, size)]
-    mixed = b.transpose(b.reshape(x, b.vector(batch, channels, low[0], size, low[1], size)), perm=(0, 3, 5, 1, 2, 4))
+    perm = (0, 3, 5, 1, 2, 4) if n.str("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+    mixed = b.transpose(b.reshape(x, b.vector(batch, channels, low[0], size, low[1], size)), perm=perm)
     return b.reshape(mixed, b.vector(batch, _times(b, channels, size * size), *low))
 
 

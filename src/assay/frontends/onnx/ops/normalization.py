@@ -100,6 +100,8 @@ def group_normalization(b: Builder, n: Source, x: Value, scale: Value, bias: Val
 @onnx_op("GroupNormalization", since=18)
 def group_normalization_by_group(b: Builder, n: Source, x: Value, scale: Value, bias: Value) -> Results:
     groups, channels = n.int("num_groups"), b.size(x, 1)
+    if groups < 1:
+        raise ValueError(f"num_groups is {groups}")
     each = channels // groups if isinstance(channels, int) else b.div(channels, groups)
     spread = b.vector(groups, each)
     parameters = (b.reshape(b.expand(b.unsqueeze(v, axes=(1,)), spread), [-1]) for v in (scale, bias))

@@ -30,7 +30,15 @@ def average_pool(b: Builder, n: Source, x: Value) -> Results:
 
 @onnx_op("LpPool")
 def lp_pool(b: Builder, n: Source, x: Value) -> Results:
-    return b.lp_pool(x, p=float(n.attrs["p"]), **_windows(b, n, x))
+    return b.lp_pool(x, p=_order(n), **_windows(b, n, x))
+
+
+def _order(n: Source) -> float:
+    """The p of an Lp norm, which was a float once."""
+    p = float(n.get("p", (int, float), 2))
+    if not p >= 1:
+        raise ValueError(f"p is {p}, it must be 1 or more")
+    return p
 
 
 @onnx_op("MaxPool")
@@ -69,7 +77,7 @@ def global_max_pool(b: Builder, n: Source, x: Value) -> Results:
 
 @onnx_op("GlobalLpPool")
 def global_lp_pool(b: Builder, n: Source, x: Value) -> Results:
-    p = float(n.attrs["p"])
+    p = _order(n)
     total = b.reduce_sum(b.pow(b.abs(x), p), axes=tuple(range(2, b.rank(x))), keepdims=True)
     return b.pow(total, 1 / p)
 
@@ -78,7 +86,7 @@ def global_lp_pool(b: Builder, n: Source, x: Value) -> Results:
 def max_unpool(b: Builder, n: Source, x: Value, places: Value, output_shape: Value | None = None) -> Results:
     windows = windows_of(n, n.ints("kernel_shape"))
     rank = len(windows.kernel)
-    pads = explicit_pads(n, rank)
+    pads = explicit_pads(b, n, x, rank)
     sizes: list[int | Value] = [b.size(x, 0), b.size(x, 1)]
     for i, (kernel, stride) in enumerate(zip(windows.kernel, windows.strides, strict=True)):
         size, reach = b.size(x, 2 + i), kernel - stride - pads[i] - pads[i + rank]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from assay.frontends.onnx.registry import Builder, Source
+from assay.ir.dims import Dim, eq
 from assay.ir.graph import Value
-from assay.ops.builder import FactMissing
+from assay.ops.builder import FactMissing, check_size
 
 SAME = ("SAME_UPPER", "SAME_LOWER")
 
@@ -37,21 +38,24 @@ def kernel_of(b: Builder, n: Source, weights: Value) -> tuple[int, ...]:
     """The spatial sizes of a convolution's weights; ValueError if the node states others."""
     kernel = b.dims(weights)[2:]
     stated = n.ints("kernel_shape", None)
-    if any(not isinstance(size, int) for size in kernel):
-        kernel = stated or kernel
-    known = tuple(size for size in kernel if isinstance(size, int))
-    if len(known) != len(kernel):
+    if stated is not None and (len(stated) != len(kernel) or any(map(_differ, stated, kernel))):
+        raise ValueError(f"kernel_shape is {list(stated)}, the weights have {list(kernel)}")
+    sizes = stated or tuple(size for size in kernel if isinstance(size, int))
+    if len(sizes) != len(kernel):
         raise FactMissing("the kernel's sizes")
-    if stated is not None and stated != known:
-        raise ValueError(f"kernel_shape is {list(stated)}, the weights have {list(known)}")
-    return known
+    return sizes
 
 
-def explicit_pads(n: Source, rank: int) -> tuple[int, ...]:
-    """The attribute `pads`, zeros if absent; ValueError if it does not fit."""
+def _differ(a: Dim, b: Dim) -> bool:
+    return eq(a, b) is False
+
+
+def explicit_pads(b: Builder, n: Source, x: Value, rank: int) -> tuple[int, ...]:
+    """The attribute `pads`, zeros if absent; ValueError if it does not fit, LimitExceeded if it is absurd."""
     pads = n.ints("pads", None) or (0,) * (2 * rank)
-    if len(pads) != 2 * rank:
+    if len(pads) != 2 * rank or any(amount < 0 for amount in pads):
         raise ValueError(f"pads {list(pads)} do not fit {rank} spatial axes")
+    check_size([before + after for before, after in zip(pads, pads[rank:], strict=False)], b.dtype(x), b.limits)
     return pads
 
 
@@ -67,11 +71,13 @@ def pads_of(b: Builder, n: Source, x: Value, windows: Windows) -> tuple[int, ...
     rank = len(windows.kernel)
     mode = n.str("auto_pad", "NOTSET")
     if mode == "NOTSET":
-        return explicit_pads(n, rank)
+        return explicit_pads(b, n, x, rank)
     if mode == "VALID":
         return (0,) * (2 * rank)
     if mode not in SAME:
         raise ValueError(f"auto_pad is '{mode}'")
+    if b.rank(x) != rank + 2:
+        raise ValueError(f"windows over {rank} axes got the shape {list(b.dims(x))}")
     totals: list[int] = []
     for size, stride, span in zip(b.dims(x)[2:], windows.strides, windows.spans, strict=True):
         if stride == 1:

@@ -1,0 +1,70 @@
+"""The command line: `assay COMMAND …`. One file for each command; `main` turns errors into exit codes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from assay import __version__
+from assay.cli.compare import compare
+from assay.cli.conformance import conformance
+from assay.cli.demo import demo
+from assay.cli.fuzz import fuzz
+from assay.cli.inspect import inspect
+from assay.cli.output import DEFECT, EXIT_CODES, INTERRUPTED, exit_code
+from assay.cli.run import run
+from assay.cli.targets import targets
+from assay.errors import AssayError
+
+_EPILOG = "\n\n".join(["Exit codes:", *(f"[bold]{code:>3}[/bold]  {meaning}" for code, meaning in EXIT_CODES.items())])
+
+app = typer.Typer(
+    name="assay",
+    rich_markup_mode="rich",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for _command in (run, inspect, compare, conformance, fuzz, demo, targets):
+    app.command()(_command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+VersionOption = Annotated[
+    bool, typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_show_version)
+]
+
+
+@app.callback(epilog=_EPILOG, no_args_is_help=True)
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; goes anywhere.")] = False,
+    version: VersionOption = False,
+) -> None:
+    """Run models, see where every op went, and find the first op that made a number wrong."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in given
+    try:
+        app([argument for argument in given if argument != "--debug"], prog_name="assay")
+    except AssayError as error:
+        if debug:
+            raise
+        print(error, file=sys.stderr)
+        sys.exit(exit_code(error))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        if debug:
+            raise
+        print(f"assay: {type(error).__name__}: {error}\n  hint: {EXIT_CODES[DEFECT]}", file=sys.stderr)
+        sys.exit(DEFECT)

@@ -1,0 +1,103 @@
+"""`assay compare`: one model on two engines, value by value."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from assay.cli.inputs import DimOption, InputOption, ModelArgument, RandomOption, make_feeds
+from assay.cli.output import DIFFERS, JsonOption, Report, reporting
+
+_ENGINE = "A target, perhaps as reference:precise or reference:decomposed, or a peer: onnxruntime, onnx-reference."
+EngineArgument = Annotated[str, typer.Argument(help=_ENGINE, show_default=False)]
+_SHOWN = 25
+
+
+def compare(
+    model: ModelArgument,
+    a: EngineArgument,
+    b: EngineArgument,
+    inputs: InputOption = None,
+    random: RandomOption = None,
+    dim: DimOption = None,
+    rtol: Annotated[float | None, typer.Option(help="Judge by a relative tolerance, not by the noise floor.")] = None,
+    atol: Annotated[float | None, typer.Option(help="Judge by an absolute tolerance, not by the noise floor.")] = None,
+    every: Annotated[bool, typer.Option("--all", help=f"Show every value, not the {_SHOWN} that matter most.")] = False,
+    json: JsonOption = None,
+) -> None:
+    """Compare every value of a model that two engines both compute, and find the first one where they part."""
+    from assay.evidence.compare_models import Judge, compare_models
+    from assay.evidence.engines import as_model, engine
+    from assay.frontends.onnx import load
+
+    with reporting(json) as report:
+        path = as_model(model)
+        for spec in (a, b):
+            engine(spec).version()
+        feeds = make_feeds(load(path), inputs, random, dim)
+        found = compare_models(path, a, b, feeds, Judge(rtol, atol))
+        _show(report, found, every)
+        first = found.first_divergence
+        report.result(
+            {
+                "model": str(model),
+                "a": a,
+                "b": b,
+                "compared": len(found.values),
+                "diverged": len(found.diverged),
+                "first_divergence": None if first is None else first.as_dict(),
+                "values": [value.as_dict() for value in found.values],
+                "only_a": found.only_first,
+                "only_b": found.only_second,
+            }
+        )
+    raise typer.Exit(DIFFERS if found.diverged else 0)
+
+
+def _show(report: Report, found: Any, every: bool) -> None:
+    chosen = found.values if every else _telling(found)
+    rows = [
+        (
+            value.name + (" (output)" if value.is_output else ""),
+            value.op,
+            value.type,
+            *_figures(value),
+            "diverged" if value.diverged else "agrees",
+        )
+        for value in chosen
+    ]
+    columns = ("value", "op", "type", ">max abs", ">max rel", ">max ulp", ">SNR dB", ">PCC", ">noise", "verdict")
+    report.table(f"{found.first} against {found.second}", columns, rows)
+    left = len(found.values) - len(chosen)
+    if left:
+        report.text(f"… and {left} more values (--all shows them)")
+    report.text()
+    report.text(f"{len(found.values)} values compared, {len(found.diverged)} diverge")
+    for who, names in ((found.first, found.only_first), (found.second, found.only_second)):
+        if names:
+            report.text(f"{len(names)} values were seen on {who} alone")
+    first = found.first_divergence
+    if first is not None:
+        report.text(f"first divergence: '{first.name}' of {first.op} '{first.node}': {first.closeness}")
+
+
+def _telling(found: Any) -> list[Any]:
+    """The outputs, the first divergences, and what differs most, in the model's order."""
+    chosen = {v.name for v in found.values if v.is_output} | {v.name for v in found.diverged[:_SHOWN]}
+    worst = sorted(found.values, key=lambda v: -(v.closeness.max_abs / v.allowed if v.allowed else v.closeness.max_rel))
+    chosen.update(v.name for v in worst[: max(0, _SHOWN - len(chosen))])
+    return [v for v in found.values if v.name in chosen]
+
+
+def _figures(value: Any) -> tuple[str, ...]:
+    close = value.closeness
+    if close.difference:
+        return (close.difference, "", "", "", "", "")
+    figures = (close.max_abs, close.max_rel, close.max_ulp, value.signal.snr)
+    pcc = "" if value.signal.pcc is None else f"{value.signal.pcc:.9f}"
+    return (*map(_short, figures), pcc, _short(value.noise))
+
+
+def _short(figure: float | None) -> str:
+    return "" if figure is None else f"{figure:.3g}"

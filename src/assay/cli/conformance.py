@@ -1,0 +1,98 @@
+"""`assay conformance`: the official ONNX suite, and the score."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from assay.cli.output import DIFFERS, USAGE, JsonOption, Report, progress, reporting
+
+TargetsOption = Annotated[
+    list[str] | None,
+    typer.Option("--target", "-t", help="A target, such as reference or reference:precise; may be repeated."),
+]
+DecomposedOption = Annotated[
+    bool, typer.Option("--decomposed", help="Turn every composite off, so that milli-ops alone are tested.")
+]
+PeersOption = Annotated[
+    list[str] | None,
+    typer.Option("--peer", help="A peer for the same cases: onnx-reference, onnxruntime; may be repeated."),
+]
+FilterOption = Annotated[str, typer.Option("--filter", metavar="TEXT", help="Only cases with TEXT in their name.")]
+DocsOption = Annotated[
+    Path | None,
+    typer.Option("--docs", metavar="FILE", help="The page that a full run writes (else docs/conformance.md)."),
+]
+
+
+def conformance(
+    target: TargetsOption = None,
+    decomposed: DecomposedOption = False,
+    peer: PeersOption = None,
+    contains: FilterOption = "",
+    docs: DocsOption = None,
+    json: JsonOption = None,
+) -> None:
+    """Run the official ONNX backend suite and compare strictly: NaN, Inf, dtype and shape must match.
+
+    The JSON result is JSON lines: the run, one line for each case and engine as soon as it is done, the summary.
+    """
+    from assay.evidence.conformance import Record, run_conformance
+    from assay.evidence.conformance_page import write_page
+
+    specs = [f"{name}:decomposed" if decomposed else name for name in target or ["reference"]] + list(peer or ())
+    command = "assay conformance " + shlex.join(a for a in sys.argv[2:] if a != "--debug")
+    with reporting(json) as report, progress("conformance") as bar:
+        report.line({"record": "run", "engines": specs, "filter": contains, "python": platform.python_version()})
+
+        def watch(record: Record, done: int, total: int) -> None:
+            report.line(record.as_dict())
+            bar.update(bar.task_ids[0], completed=done, total=total)
+
+        outcome = run_conformance(specs, contains, watch=watch)
+        _show(report, outcome)
+        report.line({"record": "summary", "engines": _summary(outcome), "surprises": len(outcome.surprises())})
+        page = docs or Path("docs/conformance.md")
+        if not contains and (docs is not None or page.parent.is_dir()):
+            write_page(page, outcome, command.rstrip())
+            report.text(f"written: {page}")
+    if not outcome.records:
+        typer.echo(f"assay: no case of the suite has '{contains}' in its name", err=True)
+        raise typer.Exit(USAGE)
+    raise typer.Exit(DIFFERS if outcome.surprises() else 0)
+
+
+def _summary(outcome: Any) -> dict[str, Any]:
+    return {
+        name: {
+            "version": version,
+            "passed": {kind: {"passed": good, "of": all_} for kind, (good, all_) in outcome.counts(name).items()},
+            "statuses": dict(Counter(record.status for record in outcome.of(name))),
+            "seconds": outcome.seconds(name),
+        }
+        for name, version in outcome.engines.items()
+    }
+
+
+def _show(report: Report, outcome: Any) -> None:
+    rows: list[tuple[object, ...]] = []
+    for name, version in outcome.engines.items():
+        counts = outcome.counts(name)
+        cells = [f"{good} of {total}" for good, total in counts.values()]
+        rows.append((name, version, *cells, f"{sum(outcome.seconds(name).values()):.1f}"))
+    first = next(iter(outcome.engines), "")
+    report.table("Passed", ("engine", "version", *(f">{kind}" for kind in outcome.counts(first)), ">seconds"), rows)
+    own = [record for record in outcome.surprises() if not record.passed]
+    for record in own[:50]:
+        report.text(f"{record.engine} {record.name}: {record.status}: {record.reason}")
+    if len(own) > 50:
+        report.text(f"… and {len(own) - 50} more")
+    for record in outcome.surprises():
+        if record.passed:
+            report.text(f"{record.engine} {record.name}: passes although it is a known limitation")

@@ -1,0 +1,119 @@
+"""`assay run`: a model on a target, once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from assay.cli.inputs import DimOption, InputOption, ModelArgument, RandomOption, make_feeds
+from assay.cli.output import JsonOption, Report, reporting
+
+TargetOption = Annotated[
+    str, typer.Option("--target", "-t", metavar="TARGET", help="Where to run; `assay targets` lists them.")
+]
+ModeOption = Annotated[
+    str, typer.Option("--mode", metavar="exact|precise", help="Round at every op, or carry floats in f64.")
+]
+OutputOption = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="DIR", help="Save every output there as NAME.npy.")
+]
+
+
+def run(
+    model: ModelArgument,
+    inputs: InputOption = None,
+    random: RandomOption = None,
+    dim: DimOption = None,
+    target: TargetOption = "reference",
+    mode: ModeOption = "exact",
+    output: OutputOption = None,
+    json: JsonOption = None,
+) -> None:
+    """Run a model and show its outputs."""
+    from assay.evidence.engines import as_model
+    from assay.frontends.onnx import load
+    from assay.runtime.session import Session, SessionOptions
+
+    with reporting(json) as report:
+        started = time.perf_counter()
+        graph = load(as_model(model))
+        session = Session(graph, SessionOptions(target=target, mode=mode))
+        loaded = time.perf_counter()
+        results = session.run(make_feeds(graph, inputs, random, dim))
+        finished = time.perf_counter()
+        saved = {} if output is None else save(results, output)
+        leaves = {name: list(_leaves(name, value)) for name, value in results.items()}
+        rows = [leaf | {"saved": saved.get(leaf["name"], "")} for each in leaves.values() for leaf in each]
+        show(report, rows)
+        report.text(f"loaded in {loaded - started:.2f} s, ran in {finished - loaded:.2f} s on {target} ({mode})")
+        seconds = {"load": loaded - started, "run": finished - loaded}
+        report.result({"model": str(model), "target": target, "mode": mode, "seconds": seconds, "outputs": rows})
+
+
+def show(report: Report, rows: list[dict[str, Any]]) -> None:
+    """A table of outputs."""
+    cells = [
+        (r["name"], r["dtype"], _dims(r["shape"]), *(_number(r[k]) for k in ("min", "mean", "max")), r["saved"])
+        for r in rows
+    ]
+    report.table("", ("output", "dtype", "shape", ">min", ">mean", ">max", "saved as"), cells)
+
+
+def save(results: dict[str, Any], folder: Path) -> dict[str, str]:
+    """Write every array as a .npy file; the paths by name. Items of sequences get their number in the name."""
+    import numpy as np
+
+    folder.mkdir(parents=True, exist_ok=True)
+    saved: dict[str, str] = {}
+    leaves = [leaf for name, value in results.items() for leaf in _arrays(name, value)]
+    for name, array in leaves:
+        path = folder / f"{name.replace('/', '_')}.npy"
+        np.save(path, array.astype(str) if array.dtype == object else array, allow_pickle=False)
+        saved[name] = str(path)
+    return saved
+
+
+def _arrays(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, list | tuple):
+        for index, item in enumerate(value):  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+            yield from _arrays(f"{name}.{index}", item)
+    elif hasattr(value, "dtype"):
+        yield name, value
+
+
+def _leaves(name: str, value: Any) -> Iterator[dict[str, Any]]:
+    """One description for each array in an output; for what is no array, its kind."""
+    found = False
+    for leaf, array in _arrays(name, value):
+        found = True
+        yield {"name": leaf, **described(array)}
+    if not found:
+        text = "nothing" if value is None else repr(value)[:60]
+        yield {"name": name, "dtype": text, "shape": None, "min": None, "mean": None, "max": None}
+
+
+def described(array: Any) -> dict[str, Any]:
+    """dtype, shape and the range of an array's content (None where there is none)."""
+    import numpy as np
+
+    from assay.ir import dtypes
+
+    dtype = dtypes.of(array)
+    found: dict[str, Any] = {"dtype": dtype.name, "shape": list(array.shape), "min": None, "mean": None, "max": None}
+    if array.size and dtype.kind not in ("string", "complex"):
+        with np.errstate(all="ignore"):
+            wide = array.astype(np.float64)
+            found |= {"min": float(wide.min()), "mean": float(wide.mean()), "max": float(wide.max())}
+    return found
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.6g}"
+
+
+def _dims(shape: list[int] | None) -> str:
+    return "" if shape is None else "[" + ", ".join(map(str, shape)) + "]"

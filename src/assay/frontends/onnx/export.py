@@ -1,0 +1,263 @@
+"""Core graph → ONNX model, so that other runtimes can be asked what they make of it.
+
+Each core op that ONNX can say is a row: a small function that emits ONNX nodes for it. A composite without a row goes out
+in its parts. What ONNX has no words for, or not for a dtype, raises `NotInOnnx` with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from assay.errors import AssayError
+from assay.frontends.onnx.types import code_of, dtype_of, to_proto
+from assay.ir.dtypes import Array, DType
+from assay.ir.graph import Graph, Node, Value
+from assay.ir.types import TensorType
+from assay.ops.builder import Builder
+from assay.ops.registry import CORE
+
+OPSET = 24
+IR_VERSION = 10
+
+
+class NotInOnnx(AssayError):
+    """A node that ONNX cannot say, or not for its dtypes."""
+
+    stage = "export"
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A value of the ONNX graph that is being made."""
+
+    name: str
+    dtype: DType
+
+
+Row: TypeAlias = Callable[..., "Term | Sequence[Term]"]
+"""`(emitter, node, *inputs) -> result(s)`; an absent input is None."""
+
+ROWS: dict[str, Row] = {}
+
+
+def exports(name: str) -> Callable[[Row], Row]:
+    """Enter the row of the core op `name`."""
+
+    def enter(row: Row) -> Row:
+        if name in ROWS:
+            raise ValueError(f"the core op {name} has two rows")
+        ROWS[name] = row
+        return row
+
+    return enter
+
+
+@dataclass
+class Emitter:
+    """The ONNX graph in the making. Nodes are named `<prefix>.<number>`, after the core node that they stand for."""
+
+    opset: int
+    nodes: list[onnx.NodeProto] = field(default_factory=list[onnx.NodeProto])
+    initializers: list[onnx.TensorProto] = field(default_factory=list[onnx.TensorProto])
+    prefix: str = ""
+    made: int = 0
+
+    def op(self, kind: str, *inputs: Term | None, dtype: DType | None = None, **attrs: Any) -> Term:
+        """Emit one node and return its first result. `dtype` is that of the result where the schema leaves it open."""
+        return self.ops(kind, 1, *inputs, dtype=dtype, **attrs)[0]
+
+    def ops(self, kind: str, results: int, *inputs: Term | None, dtype: DType | None = None, **attrs: Any) -> list[Term]:
+        """Emit one node and return its first `results` results."""
+        schema = _schema(kind, self.opset)
+        bound = _check_types(schema, inputs)
+        outputs = [Term(self._name("v"), _result_dtype(schema, i, bound, dtype)) for i in range(results)]
+        given = {name: _attribute(value) for name, value in attrs.items() if value is not None}
+        names = ["" if term is None else term.name for term in inputs]
+        while names and not names[-1]:
+            names.pop()
+        node = helper.make_node(kind, names, [term.name for term in outputs], name=self._name("n"), **given)
+        self.nodes.append(node)
+        return outputs
+
+    def constant(self, array: Any, dtype: DType) -> Term:
+        """An initializer."""
+        name = self._name("c")
+        self.initializers.append(to_tensor(np.asarray(array).astype(dtype.numpy), name))
+        return Term(name, dtype)
+
+    def like(self, number: float, term: Term) -> Term:
+        """A scalar constant of the dtype of `term`."""
+        return self.constant(number, term.dtype)
+
+    def _name(self, kind: str) -> str:
+        self.made += 1
+        return f"{self.prefix}.{kind}{self.made}"
+
+
+def export_graph(graph: Graph, opset: int = OPSET) -> onnx.ModelProto:
+    """`graph` as an ONNX model whose inputs and outputs are named `input<i>` and `output<i>`.
+
+    NotInOnnx names the node that cannot be said. ONNX nodes that stand for node i of the graph have names that begin
+    with `<i>.`.
+    """
+    emitter = Emitter(opset)
+    terms = _terms(emitter, graph, [Term(f"input{i}", _tensor(v).dtype) for i, v in enumerate(graph.inputs)])
+    for index, node in enumerate(graph.nodes):
+        emitter.prefix = str(index)
+        _emit(emitter, node, terms)
+    emitter.prefix = "out"
+    outputs: list[onnx.ValueInfoProto] = []
+    for i, value in enumerate(graph.outputs):
+        _rename(emitter, terms[value], f"output{i}")
+        outputs.append(_value_info(f"output{i}", TensorType(_tensor(value).dtype)))
+    inputs = [_value_info(f"input{i}", _tensor(value)) for i, value in enumerate(graph.inputs)]
+    proto = helper.make_graph(emitter.nodes, graph.name or "graph", inputs, outputs, emitter.initializers)
+    return helper.make_model(proto, opset_imports=[helper.make_opsetid("", opset)], ir_version=IR_VERSION)
+
+
+def to_tensor(array: Array, name: str) -> onnx.TensorProto:
+    """A TensorProto of any of our dtypes."""
+    return numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
+
+
+def _terms(emitter: Emitter, graph: Graph, inputs: Sequence[Term]) -> dict[Value, Term]:
+    """The terms of a graph's inputs and constants."""
+    terms = dict(zip(graph.inputs, inputs, strict=True))
+    terms.update((value, emitter.constant(array, _tensor(value).dtype)) for value, array in graph.constants.items())
+    return terms
+
+
+def _emit(emitter: Emitter, node: Node, terms: dict[Value, Term]) -> None:
+    definition = CORE[node.op]
+    if definition.regions or not all(isinstance(v.type, TensorType) for v in (*node.inputs, *node.outputs) if v):
+        raise NotInOnnx(f"{node.op} is not exported", where=str(node.origin))
+    inputs = [None if value is None else terms[value] for value in node.inputs]
+    row = ROWS.get(node.op)
+    if row is not None:
+        outcome = row(emitter, node, *inputs)
+        results: Sequence[Term] = (outcome,) if isinstance(outcome, Term) else outcome
+    elif definition.is_milli:
+        raise NotInOnnx(f"ONNX has no op for {node.op}", where=str(node.origin))
+    else:
+        results = in_parts(emitter, node, *inputs)
+    terms.update(zip(node.outputs, results, strict=True))
+
+
+def in_parts(emitter: Emitter, node: Node, *inputs: Term | None) -> list[Term]:
+    """Export a composite by its decomposition."""
+    b = Builder(decomposed=True)
+    values = [None if value is None else b.input(value.type) for value in node.inputs]
+    results = b.emit(node.op, *values, **node.attrs)
+    graph = b.finish(node.op, [value for value in values if value is not None], results)
+    waiting = next((inner for inner in graph.nodes if inner.op == "deferred"), None)
+    if waiting is not None:
+        raise NotInOnnx(f"{node.op} falls apart only at run time: it needs {waiting.attrs['reason']}")
+    terms = _terms(emitter, graph, [term for term in inputs if term is not None])
+    for inner in graph.nodes:
+        _emit(emitter, inner, terms)
+    return [terms[value] for value in results]
+
+
+def _rename(emitter: Emitter, term: Term, name: str) -> None:
+    """Make `name` stand for `term`, by naming the result of its node so where that is possible."""
+    emitter.op("Identity", term)
+    emitter.nodes[-1].output[0] = name
+
+
+def _tensor(value: Value) -> TensorType:
+    if not isinstance(value.type, TensorType):
+        raise NotInOnnx(f"{value} is of type {value.type}")
+    return value.type
+
+
+def _value_info(name: str, kind: TensorType) -> onnx.ValueInfoProto:
+    return helper.make_value_info(name, to_proto(kind))
+
+
+def _attribute(value: Any) -> Any:
+    if isinstance(value, DType):
+        return code_of(value)
+    if isinstance(value, bool):
+        return int(value)
+    return list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value
+
+
+# --- what the standard says of types
+
+
+@dataclass(frozen=True, slots=True)
+class _Schema:
+    """The dtypes that an ONNX op takes and gives. A parameter names a type variable; the last may repeat."""
+
+    kind: str
+    inputs: tuple[str, ...]
+    mixed: tuple[bool, ...]
+    outputs: tuple[str, ...]
+    allowed: Mapping[str, frozenset[DType]]
+
+    def input(self, index: int) -> tuple[str, bool]:
+        """The type variable of an input, and whether it may differ from others of the same variable."""
+        at = min(index, len(self.inputs) - 1)
+        return self.inputs[at], self.mixed[at]
+
+
+@cache
+def _schema(kind: str, opset: int) -> _Schema:
+    if not onnx.defs.has(kind, opset):
+        raise NotInOnnx(f"ONNX {opset} has no {kind}")
+    found = onnx.defs.get_schema(kind, opset)
+    allowed = {c.type_param_str: _dtypes(c.allowed_type_strs) for c in found.type_constraints}
+    for parameter in (*found.inputs, *found.outputs):
+        allowed.setdefault(parameter.type_str, _dtypes([parameter.type_str]))
+    return _Schema(
+        kind,
+        tuple(p.type_str for p in found.inputs),
+        tuple(not p.is_homogeneous for p in found.inputs),
+        tuple(p.type_str for p in found.outputs),
+        allowed,
+    )
+
+
+_WORDS = {name.lower(): code for name, code in onnx.TensorProto.DataType.items() if code}
+_WORDS["double"], _WORDS["float"] = onnx.TensorProto.DOUBLE, onnx.TensorProto.FLOAT
+
+
+def _dtypes(names: Sequence[str]) -> frozenset[DType]:
+    """The dtypes among `tensor(float)` and the like."""
+    words = [name[len("tensor(") : -1] for name in names if name.startswith("tensor(")]
+    return frozenset(dtype_of(_WORDS[word]) for word in words)
+
+
+def _check_types(schema: _Schema, inputs: Sequence[Term | None]) -> dict[str, DType]:
+    bound: dict[str, DType] = {}
+    for index, term in enumerate(inputs):
+        if term is None:
+            continue
+        variable, mixed = schema.input(index)
+        if term.dtype not in schema.allowed[variable]:
+            raise NotInOnnx(f"ONNX's {schema.kind} takes no {term.dtype}")
+        if not mixed and bound.setdefault(variable, term.dtype) is not term.dtype:
+            raise NotInOnnx(f"ONNX's {schema.kind} mixes no {bound[variable]} and {term.dtype}")
+    return bound
+
+
+def _result_dtype(schema: _Schema, index: int, bound: Mapping[str, DType], stated: DType | None) -> DType:
+    variable = schema.outputs[min(index, len(schema.outputs) - 1)]
+    if variable in bound:
+        return bound[variable]
+    allowed = schema.allowed[variable]
+    if len(allowed) == 1:
+        return next(iter(allowed))
+    if stated is None or stated not in allowed:
+        raise NotInOnnx(f"ONNX's {schema.kind} gives no {stated}")
+    return stated
+
+
+from assay.frontends.onnx import export_rows as export_rows  # noqa: E402  (the rows enter themselves)

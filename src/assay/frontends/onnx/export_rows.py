@@ -1,0 +1,510 @@
+"""The rows of the exporter: core op → ONNX nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from assay.frontends.onnx.export import Emitter, NotInOnnx, Term, exports, in_parts
+from assay.ir import dtypes
+from assay.ir.dtypes import TINY_FLOATS
+from assay.ir.graph import Node, Value
+from assay.ir.types import TensorType
+
+Results = Term | Sequence[Term]
+
+
+def _ints(e: Emitter, *numbers: int) -> Term:
+    return e.constant(np.array(numbers, np.int64), dtypes.i64)
+
+
+def _rank(value: Value | None) -> int:
+    if value is None or not isinstance(value.type, TensorType) or value.type.shape is None:
+        raise NotInOnnx("the rank of an input is not known")
+    return len(value.type.shape)
+
+
+def _shape(value: Value | None) -> tuple[int, ...]:
+    _rank(value)
+    assert value is not None
+    assert isinstance(value.type, TensorType)
+    shape = value.type.shape or ()
+    if not all(isinstance(d, int) for d in shape):
+        raise NotInOnnx("the shape of an input is not known")
+    return tuple(d for d in shape if isinstance(d, int))
+
+
+# --- elementwise
+
+_SAME = {
+    "abs": "Abs",
+    "acos": "Acos",
+    "acosh": "Acosh",
+    "add": "Add",
+    "asin": "Asin",
+    "asinh": "Asinh",
+    "atan": "Atan",
+    "atanh": "Atanh",
+    "ceil": "Ceil",
+    "cos": "Cos",
+    "cosh": "Cosh",
+    "det": "Det",
+    "eq": "Equal",
+    "erf": "Erf",
+    "exp": "Exp",
+    "floor": "Floor",
+    "ge": "GreaterOrEqual",
+    "gt": "Greater",
+    "is_inf": "IsInf",
+    "is_nan": "IsNaN",
+    "le": "LessOrEqual",
+    "log": "Log",
+    "lt": "Less",
+    "matmul": "MatMul",
+    "max": "Max",
+    "min": "Min",
+    "mish": "Mish",
+    "mul": "Mul",
+    "neg": "Neg",
+    "nonzero": "NonZero",
+    "reciprocal": "Reciprocal",
+    "relu": "Relu",
+    "round": "Round",
+    "shape_of": "Shape",
+    "sigmoid": "Sigmoid",
+    "sign": "Sign",
+    "silu": "Swish",
+    "sin": "Sin",
+    "sinh": "Sinh",
+    "softplus": "Softplus",
+    "sqrt": "Sqrt",
+    "sub": "Sub",
+    "tan": "Tan",
+    "tanh": "Tanh",
+    "tile": "Tile",
+    "where": "Where",
+}
+"""Core ops that are one ONNX op with the same inputs and no attributes."""
+
+
+def _enter(core: str, kind: str, **attrs: Any) -> None:
+    @exports(core)
+    def row(e: Emitter, n: Node, *xs: Term) -> Results:  # pyright: ignore[reportUnusedFunction]
+        return e.op(kind, *xs, **attrs)
+
+
+for _core, _kind in _SAME.items():
+    _enter(_core, _kind)
+
+_enter("pow", "Pow")
+_enter("fmod", "Mod", fmod=1)
+_enter("gelu", "Gelu")
+_enter("gelu_tanh", "Gelu", approximate="tanh")
+_enter("expand", "Expand")
+_enter("reshape", "Reshape", allowzero=1)
+_enter("pad", "Pad", mode="constant")
+
+_BITWISE = {"bit_and": ("And", "BitwiseAnd"), "bit_or": ("Or", "BitwiseOr"), "bit_xor": ("Xor", "BitwiseXor")}
+_BITWISE["bit_not"] = ("Not", "BitwiseNot")
+
+
+def _enter_bitwise(core: str, on_bool: str, on_integers: str) -> None:
+    @exports(core)
+    def row(e: Emitter, n: Node, *xs: Term) -> Results:  # pyright: ignore[reportUnusedFunction]
+        return e.op(on_bool if xs[0].dtype is dtypes.boolean else on_integers, *xs)
+
+
+for _core, (_on_bool, _on_integers) in _BITWISE.items():
+    _enter_bitwise(_core, _on_bool, _on_integers)
+
+
+@exports("shift_left")
+def shift_left(e: Emitter, n: Node, x: Term, y: Term) -> Results:
+    return e.op("BitShift", x, y, direction="LEFT")
+
+
+@exports("shift_right")
+def shift_right(e: Emitter, n: Node, x: Term, y: Term) -> Results:
+    return e.op("BitShift", x, y, direction="RIGHT")
+
+
+@exports("expm1")
+def expm1(e: Emitter, n: Node, x: Term) -> Results:
+    """tanh(x / 2) · (eˣ + 1), which is accurate near 0."""
+    return e.op("Mul", e.op("Tanh", e.op("Mul", x, e.like(0.5, x))), e.op("Add", e.op("Exp", x), e.like(1, x)))
+
+
+@exports("log1p")
+def log1p(e: Emitter, n: Node, x: Term) -> Results:
+    """2 · atanh(x / (2 + x)) near 0, log(1 + x) elsewhere."""
+    ratio = e.op("Div", x, e.op("Add", x, e.like(2, x)))
+    near = e.op("Mul", e.op("Atanh", ratio), e.like(2, x))
+    far = e.op("Log", e.op("Add", x, e.like(1, x)))
+    return e.op("Where", e.op("Less", e.op("Abs", x), e.like(0.5, x)), near, far)
+
+
+def _unless_zero(e: Emitter, kind: str, x: Term, y: Term) -> Term:
+    """An integer division, in which ONNX does not say what a zero divisor gives; ours gives 0."""
+    zero = e.op("Equal", y, e.like(0, y))
+    return e.op("Where", zero, e.like(0, x), e.op(kind, x, e.op("Where", zero, e.like(1, y), y)))
+
+
+@exports("div")
+def div(e: Emitter, n: Node, x: Term, y: Term) -> Results:
+    return _unless_zero(e, "Div", x, y) if x.dtype.is_integer else e.op("Div", x, y)
+
+
+@exports("mod")
+def mod(e: Emitter, n: Node, x: Term, y: Term) -> Results:
+    if x.dtype.is_integer:
+        return _unless_zero(e, "Mod", x, y)
+    rest = e.op("Mod", x, y, fmod=1)
+    zero = e.like(0, x)
+    signs = e.op("Xor", e.op("Less", rest, zero), e.op("Less", y, zero))
+    away = e.op("And", signs, e.op("Not", e.op("Equal", rest, zero)))
+    return e.op("Where", away, e.op("Add", rest, y), rest)
+
+
+@exports("prelu")
+def prelu(e: Emitter, n: Node, x: Term, slope: Term) -> Results:
+    return e.op("PRelu", e.op("Expand", x, e.op("Shape", slope)), slope)
+
+
+@exports("clip")
+def clip(e: Emitter, n: Node, *xs: Term | None) -> Results:
+    return e.op("Clip", *xs)
+
+
+@exports("elu")
+def elu(e: Emitter, n: Node, x: Term) -> Results:
+    return e.op("Mul", e.op("Elu", x, alpha=float(n.attrs["alpha"])), e.like(n.attrs["gamma"], x))
+
+
+@exports("leaky_relu")
+def leaky_relu(e: Emitter, n: Node, x: Term) -> Results:
+    return e.op("LeakyRelu", x, alpha=float(n.attrs["slope"]))
+
+
+@exports("cast")
+def cast(e: Emitter, n: Node, x: Term) -> Results:
+    target = n.attrs["dtype"]
+    tiny = target in TINY_FLOATS
+    mode = n.attrs["rounding"] if target.name == "f8e8m0" else None
+    return e.op("Cast", x, dtype=target, to=target, saturate=n.attrs["saturate"] if tiny else None, round_mode=mode)
+
+
+@exports("bitcast")
+def bitcast(e: Emitter, n: Node, x: Term) -> Results:
+    return e.op("BitCast", x, dtype=n.attrs["dtype"], to=n.attrs["dtype"])
+
+
+# --- movement and indexing
+
+
+@exports("iota")
+def iota(e: Emitter, n: Node, count: Term) -> Results:
+    return e.op("Range", e.like(0, count), count, e.like(1, count))
+
+
+@exports("transpose")
+def transpose(e: Emitter, n: Node, x: Term) -> Results:
+    return e.op("Transpose", x, perm=n.attrs["perm"]) if n.attrs["perm"] else e.op("Identity", x)
+
+
+@exports("unsqueeze")
+def unsqueeze(e: Emitter, n: Node, x: Term) -> Results:
+    return e.op("Unsqueeze", x, _ints(e, *n.attrs["axes"]))
+
+
+@exports("squeeze")
+def squeeze(e: Emitter, n: Node, x: Term) -> Results:
+    return e.op("Squeeze", x, None if n.attrs["axes"] is None else _ints(e, *n.attrs["axes"]))
+
+
+@exports("slice")
+def slice_(e: Emitter, n: Node, x: Term, starts: Term, ends: Term, steps: Term) -> Results:
+    return e.op("Slice", x, starts, ends, _ints(e, *n.attrs["axes"]), steps)
+
+
+@exports("concat")
+def concat(e: Emitter, n: Node, *xs: Term) -> Results:
+    return e.op("Concat", *xs, axis=n.attrs["axis"])
+
+
+@exports("split")
+def split(e: Emitter, n: Node, x: Term) -> Results:
+    sizes = n.attrs["sizes"]
+    return e.ops("Split", len(sizes), x, _ints(e, *sizes), axis=n.attrs["axis"])
+
+
+@exports("trilu")
+def trilu(e: Emitter, n: Node, x: Term, k: Term) -> Results:
+    return e.op("Trilu", x, k, upper=n.attrs["upper"])
+
+
+@exports("gather")
+def gather(e: Emitter, n: Node, x: Term, positions: Term) -> Results:
+    return e.op("Gather", x, positions, axis=n.attrs["axis"])
+
+
+@exports("gather_nd")
+def gather_nd(e: Emitter, n: Node, x: Term, positions: Term) -> Results:
+    return e.op("GatherND", x, positions, batch_dims=n.attrs["batch_dims"])
+
+
+@exports("gather_elements")
+def gather_elements(e: Emitter, n: Node, x: Term, positions: Term) -> Results:
+    return e.op("GatherElements", x, positions, axis=n.attrs["axis"])
+
+
+@exports("scatter_nd")
+def scatter_nd(e: Emitter, n: Node, x: Term, positions: Term, updates: Term) -> Results:
+    return e.op("ScatterND", x, positions, updates, reduction=n.attrs["reduction"])
+
+
+@exports("scatter_elements")
+def scatter_elements(e: Emitter, n: Node, x: Term, positions: Term, updates: Term) -> Results:
+    return e.op("ScatterElements", x, positions, updates, axis=n.attrs["axis"], reduction=n.attrs["reduction"])
+
+
+# --- reductions
+
+_REDUCTIONS = {
+    "reduce_sum": "ReduceSum",
+    "reduce_prod": "ReduceProd",
+    "reduce_max": "ReduceMax",
+    "reduce_min": "ReduceMin",
+    "reduce_mean": "ReduceMean",
+    "log_sum_exp": "ReduceLogSumExp",
+}
+
+
+def _enter_reduction(core: str, kind: str) -> None:
+    @exports(core)
+    def row(e: Emitter, n: Node, x: Term) -> Results:  # pyright: ignore[reportUnusedFunction]
+        if n.attrs.get("accumulate") not in (None, dtypes.f64):
+            raise NotInOnnx(f"ONNX does not say how {kind} accumulates")
+        axes = n.attrs["axes"]
+        keepdims = int(n.attrs["keepdims"])
+        if axes is None:
+            return e.op(kind, x, keepdims=keepdims)
+        return e.op(kind, x, _ints(e, *axes), keepdims=keepdims, noop_with_empty_axes=1)
+
+
+for _core, _kind in _REDUCTIONS.items():
+    _enter_reduction(_core, _kind)
+
+
+def _enter_extreme(core: str, kind: str) -> None:
+    @exports(core)
+    def row(e: Emitter, n: Node, x: Term) -> Results:  # pyright: ignore[reportUnusedFunction]
+        return e.op(kind, x, axis=n.attrs["axis"], keepdims=int(n.attrs["keepdims"]))
+
+
+_enter_extreme("arg_max", "ArgMax")
+_enter_extreme("arg_min", "ArgMin")
+
+
+def _enter_running(core: str, kind: str) -> None:
+    @exports(core)
+    def row(e: Emitter, n: Node, x: Term) -> Results:  # pyright: ignore[reportUnusedFunction]
+        return e.op(kind, x, e.constant(n.attrs["axis"], dtypes.i64))
+
+
+_enter_running("cum_sum", "CumSum")
+_enter_running("cum_prod", "CumProd")
+
+
+@exports("sort")
+def sort(e: Emitter, n: Node, x: Term) -> Results:
+    axis = n.attrs["axis"] % _rank(n.inputs[0])
+    count = e.op("Shape", x, start=axis, end=axis + 1)
+    return e.ops("TopK", 2, x, count, axis=axis, largest=n.attrs["descending"])
+
+
+@exports("topk")
+def topk(e: Emitter, n: Node, x: Term, k: Term) -> Results:
+    return e.ops("TopK", 2, x, e.op("Reshape", k, _ints(e, 1)), axis=n.attrs["axis"], largest=n.attrs["largest"])
+
+
+# --- softmax and normalizations
+
+
+@exports("softmax")
+def softmax(e: Emitter, n: Node, x: Term) -> Results:
+    return e.op("Softmax", x, axis=n.attrs["axis"])
+
+
+@exports("log_softmax")
+def log_softmax(e: Emitter, n: Node, x: Term) -> Results:
+    return e.op("LogSoftmax", x, axis=n.attrs["axis"])
+
+
+@exports("layer_norm")
+def layer_norm(e: Emitter, n: Node, x: Term, scale: Term | None = None, bias: Term | None = None) -> Results:
+    attrs = {"axis": n.attrs["axis"], "epsilon": n.attrs["epsilon"]}
+    ones = e.constant(np.ones(_shape(n.inputs[0])[n.attrs["axis"] :]), x.dtype) if scale is None else scale
+    return e.op("LayerNormalization", x, ones, bias, **attrs)
+
+
+@exports("rms_norm")
+def rms_norm(e: Emitter, n: Node, x: Term, scale: Term | None = None) -> Results:
+    attrs = {"axis": n.attrs["axis"], "epsilon": n.attrs["epsilon"]}
+    ones = e.constant(np.ones(_shape(n.inputs[0])[n.attrs["axis"] :]), x.dtype) if scale is None else scale
+    return e.op("RMSNormalization", x, ones, **attrs)
+
+
+def _by_channel(e: Emitter, n: Node, x: Term, scale: Term | None, bias: Term | None) -> tuple[Term, Term]:
+    channels = _shape(n.inputs[0])[1]
+    ones = e.constant(np.ones(channels), x.dtype) if scale is None else scale
+    return ones, e.constant(np.zeros(channels), x.dtype) if bias is None else bias
+
+
+@exports("group_norm")
+def group_norm(e: Emitter, n: Node, x: Term, scale: Term | None = None, bias: Term | None = None) -> Results:
+    affine = _by_channel(e, n, x, scale, bias)
+    return e.op("GroupNormalization", x, *affine, num_groups=n.attrs["groups"], epsilon=n.attrs["epsilon"])
+
+
+@exports("instance_norm")
+def instance_norm(e: Emitter, n: Node, x: Term, scale: Term | None = None, bias: Term | None = None) -> Results:
+    return e.op("InstanceNormalization", x, *_by_channel(e, n, x, scale, bias), epsilon=n.attrs["epsilon"])
+
+
+@exports("batch_norm")
+def batch_norm(
+    e: Emitter, n: Node, x: Term, mean: Term, variance: Term, scale: Term | None = None, bias: Term | None = None
+) -> Results:
+    affine = _by_channel(e, n, x, scale, bias)
+    return e.op("BatchNormalization", x, *affine, mean, variance, epsilon=n.attrs["epsilon"])
+
+
+@exports("lrn")
+def lrn(e: Emitter, n: Node, x: Term) -> Results:
+    if n.attrs["size"] % 2 == 0:
+        raise NotInOnnx("ONNX's LRN is meant for odd sizes")
+    return e.op("LRN", x, **n.attrs)
+
+
+# --- windows
+
+
+@exports("conv")
+def conv(e: Emitter, n: Node, *xs: Term | None) -> Results:
+    a = n.attrs
+    return e.op("Conv", *xs, strides=a["strides"], pads=a["pads"], dilations=a["dilations"], group=a["groups"])
+
+
+@exports("conv_transpose")
+def conv_transpose(e: Emitter, n: Node, *xs: Term | None) -> Results:
+    a = n.attrs
+    attrs = {key: a[key] for key in ("strides", "pads", "dilations", "output_padding")}
+    return e.op("ConvTranspose", *xs, group=a["groups"], **attrs)
+
+
+@exports("deform_conv")
+def deform_conv(e: Emitter, n: Node, *xs: Term | None) -> Results:
+    a = n.attrs
+    attrs = {key: a[key] for key in ("strides", "pads", "dilations")}
+    return e.op("DeformConv", *xs, group=a["groups"], offset_group=a["offset_groups"], **attrs)
+
+
+@exports("col2im")
+def col2im(e: Emitter, n: Node, x: Term) -> Results:
+    image, block = (_ints(e, *n.attrs[key]) for key in ("image", "block"))
+    attrs = {key: n.attrs[key] for key in ("strides", "pads", "dilations")}
+    return e.op("Col2Im", x, image, block, **attrs)
+
+
+@exports("einsum")
+def einsum(e: Emitter, n: Node, *xs: Term) -> Results:
+    return e.op("Einsum", *xs, equation=n.attrs["equation"])
+
+
+def _windows(n: Node) -> dict[str, Any]:
+    a = n.attrs
+    shared = {key: a[key] for key in ("strides", "pads", "dilations")}
+    return {"kernel_shape": a["kernel"], "ceil_mode": int(a["ceil"]), **shared}
+
+
+@exports("max_pool")
+def max_pool(e: Emitter, n: Node, x: Term) -> Results:
+    return e.op("MaxPool", x, **_windows(n))
+
+
+@exports("max_pool_positions")
+def max_pool_positions(e: Emitter, n: Node, x: Term) -> Results:
+    """ONNX counts positions over the whole tensor, the core op within each plane."""
+    largest, places = e.ops("MaxPool", 2, x, **_windows(n))
+    plane = int(np.prod(_shape(n.inputs[0])[2:], dtype=np.int64))
+    return largest, _unless_zero(e, "Mod", places, e.like(plane, places))
+
+
+@exports("average_pool")
+def average_pool(e: Emitter, n: Node, x: Term) -> Results:
+    return e.op("AveragePool", x, count_include_pad=int(n.attrs["include_pad"]), **_windows(n))
+
+
+@exports("lp_pool")
+def lp_pool(e: Emitter, n: Node, x: Term) -> Results:
+    if n.attrs["p"] != int(n.attrs["p"]):
+        raise NotInOnnx("ONNX's LpPool takes a whole number as p")
+    return e.op("LpPool", x, p=int(n.attrs["p"]), **_windows(n))
+
+
+# --- quantisation and what is left
+
+
+def _quantized(n: Node) -> dict[str, Any]:
+    return {"axis": n.attrs["axis"], "block_size": n.attrs["block"]}
+
+
+@exports("quantize_linear")
+def quantize_linear(e: Emitter, n: Node, x: Term, scale: Term, zero: Term | None = None) -> Results:
+    target = n.attrs["dtype"]
+    saturate = int(n.attrs["saturate"]) if target in TINY_FLOATS else None
+    stated = None if zero is not None else target
+    attrs = {**_quantized(n), "saturate": saturate, "output_dtype": stated}
+    return e.op("QuantizeLinear", x, scale, zero, dtype=target, **attrs)
+
+
+@exports("dequantize_linear")
+def dequantize_linear(e: Emitter, n: Node, x: Term, scale: Term, zero: Term | None = None) -> Results:
+    target = n.attrs["dtype"]
+    stated = None if target is scale.dtype else target
+    return e.op("DequantizeLinear", x, scale, zero, dtype=target, output_dtype=stated, **_quantized(n))
+
+
+@exports("dynamic_quantize")
+def dynamic_quantize(e: Emitter, n: Node, x: Term) -> Results:
+    return e.ops("DynamicQuantizeLinear", 3, x)
+
+
+_GRID_MODES = {"linear": "linear", "cubic": "cubic", "nearest": "nearest"}
+
+
+@exports("grid_sample")
+def grid_sample(e: Emitter, n: Node, x: Term, grid: Term) -> Results:
+    a = n.attrs
+    attrs = {"mode": a["mode"], "padding_mode": a["padding"], "align_corners": int(a["align_corners"])}
+    return e.op("GridSample", x, grid, **attrs)
+
+
+@exports("dft")
+def dft(e: Emitter, n: Node, x: Term, length: Term) -> Results:
+    axis = e.constant(n.attrs["axis"], dtypes.i64)
+    return e.op("DFT", x, length, axis, inverse=int(n.attrs["inverse"]), onesided=int(n.attrs["onesided"]))
+
+
+@exports("non_max_suppression")
+def non_max_suppression(
+    e: Emitter, n: Node, boxes: Term, scores: Term, most: Term, overlap: Term, least: Term | None = None
+) -> Results:
+    return e.op("NonMaxSuppression", boxes, scores, most, overlap, least, center_point_box=int(n.attrs["centered"]))
+
+
+@exports("rotary_embedding")
+def rotary_embedding(e: Emitter, n: Node, *xs: Term) -> Results:
+    return in_parts(e, n, *xs)
