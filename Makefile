@@ -1,7 +1,7 @@
 # Every chore of the project. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv assets torch lint test demo fuzz bench conformance lock clean
+.PHONY: help venv assets torch lint test demo fuzz mutate bench conformance lock clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
@@ -49,6 +49,9 @@ demo: venv ## a first look at what Assay does
 
 fuzz: venv ## random graphs on every target against the oracle
 	@$(BIN)/python -m assay.cli fuzz $(ARGS)
+
+mutate: venv ## 10,000 damaged models, each of which must run or be refused properly
+	@$(BIN)/python -m assay.cli mutate $(ARGS)
 
 bench: venv ## every script in bench/
 	@set -e; for script in bench/*.py; do $(BIN)/python $$script $(ARGS); done

@@ -14,6 +14,7 @@ from assay.cli.conformance import conformance
 from assay.cli.demo import demo
 from assay.cli.fuzz import fuzz
 from assay.cli.inspect import inspect
+from assay.cli.mutate import mutate
 from assay.cli.output import DEFECT, EXIT_CODES, INTERRUPTED, exit_code
 from assay.cli.run import run
 from assay.cli.targets import targets
@@ -27,7 +28,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _command in (run, inspect, compare, conformance, fuzz, demo, targets):
+for _command in (run, inspect, compare, conformance, fuzz, mutate, demo, targets):
     app.command()(_command)
 
 

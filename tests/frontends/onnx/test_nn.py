@@ -23,30 +23,43 @@ def i64(*items: int) -> Any:
     return np.array(items, np.int64)
 
 
+def bytes_(kind: type, *shape: int) -> Any:
+    info = np.iinfo(kind)
+    return RNG.integers(info.min, info.max, shape).astype(kind)
+
+
 X, LINE = f(2, 4, 7, 6), f(1, 2, 9)
-U8 = RNG.integers(0, 255, (1, 2, 6, 6)).astype(np.uint8)
-I8 = RNG.integers(-128, 127, (4, 2, 3, 3)).astype(np.int8)
-ZERO, SCALE = np.array(3, np.uint8), np.array(0.02, np.float32)
+U8, I8, ZERO = bytes_(np.uint8, 1, 2, 6, 6), bytes_(np.int8, 1, 2, 6, 6), np.array(3, np.uint8)
+SCALES = [np.array(0.02, np.float32), np.array(1, np.int8), bytes_(np.int8, 4, 2, 3, 3), f(4) ** 2, np.zeros(4, np.int8)]
+OUT = [np.array(3, np.float32), np.array(5, np.int8), np.array([1, -2, 3, 90000], np.int32)]
+REGIONS = np.array([[0, 0, 0, 9, 6], [1, 3, 2, 3, 2], [0, 9, 9, 15, 15]], np.float32)
 LOOSE = {"strides": [2, 2], "pads": [1, 0, 1, 1], "ceil_mode": 1}
+SAME = ("SAME_UPPER", "SAME_LOWER")
+TURNED = {"strides": [3], "dilations": [2], "output_padding": [2], "pads": [1, 2]}
 CASES = [
-    *(Case("Conv", [X, f(6, 2, 3, 2), f(6)], {"group": 2, "strides": [2, 3], "auto_pad": a}) for a in ("SAME_UPPER", "SAME_LOWER")),
+    *(Case("Conv", [X, f(6, 2, 3, 2), f(6)], {"group": 2, "strides": [2, 3], "auto_pad": a}) for a in SAME),
     Case("Conv", [X, f(4, 1, 3, 3)], {"group": 4, "dilations": [2, 1], "pads": [2, 1, 0, 1]}, opset=22),
     Case("Conv", [LINE, f(3, 2, 9)], opset=7),
     Case("Conv", [f(1, 2, 4, 5, 3), f(2, 2, 2, 3, 1)], {"strides": [1, 2, 1]}, opset=11),
-    *(Case("ConvTranspose", [X, f(4, 3, 3, 3)], {"strides": [2, 3], "auto_pad": a}) for a in ("SAME_UPPER", "SAME_LOWER", "VALID")),
+    *(Case("ConvTranspose", [X, f(4, 3, 3, 3)], {"strides": [2, 3], "auto_pad": a}) for a in (*SAME, "VALID")),
     Case("ConvTranspose", [X, f(4, 2, 3, 2), f(4)], {"group": 2, "strides": [2, 2], "output_shape": [13, 11]}),
-    Case("ConvTranspose", [LINE, f(2, 1, 3)], {"strides": [3], "dilations": [2], "output_padding": [2], "pads": [1, 2]}),
-    Case("ConvInteger", [U8, RNG.integers(0, 255, (4, 2, 3, 3)).astype(np.uint8), ZERO, ZERO], {"auto_pad": "SAME_LOWER"}, opset=10),
-    Case("QLinearConv", [U8.astype(np.int8), SCALE, np.int8(1), I8, f(4) ** 2, np.zeros(4, np.int8), np.float32(3), np.int8(5)], opset=10),
+    Case("ConvTranspose", [LINE, f(2, 1, 3)], TURNED),
+    Case("ConvInteger", [U8, bytes_(np.uint8, 4, 2, 3, 3), ZERO, ZERO], {"auto_pad": "SAME_LOWER"}, opset=10),
+    *(Case("QLinearConv", [I8, *SCALES, *OUT[:count]], opset=10) for count in (2, 3)),
     Case("MaxPool", [X], {"kernel_shape": [3, 2], **LOOSE, "storage_order": 1}, 2, opset=12),
-    Case("MaxPool", [f(1, 2, 6, 5, 4)], {"kernel_shape": [2, 2, 2], "strides": [3, 2, 1], "storage_order": 1}, 2, opset=12),
+    Case("MaxPool", [f(1, 2, 6, 5, 4)], {"kernel_shape": [2, 2, 2], "strides": [3, 2, 1], "storage_order": 1}, 2),
     Case("MaxPool", [U8], {"kernel_shape": [2, 2], "dilations": [2, 1], "pads": [1, 1, 1, 1]}, opset=12),
     *(Case("AveragePool", [X], {"kernel_shape": [3, 2], **LOOSE, "count_include_pad": c}, opset=19) for c in (0, 1)),
     Case("AveragePool", [LINE], {"kernel_shape": [3], "dilations": [2], "strides": [2], "ceil_mode": 1}, opset=19),
     Case("LpPool", [X], {"kernel_shape": [2, 3], "p": 3, "dilations": [2, 1], **LOOSE}, opset=18),
     *(Case(f"Global{kind}Pool", [f(2, 3, 4, 1, 2)], opset=20) for kind in ("Average", "Max", "Lp")),
-    Case("MaxRoiPool", [f(2, 3, 8, 9), np.array([[0, 0, 0, 9, 6], [1, 3, 2, 3, 2], [0, 9, 9, 15, 15]], np.float32)], {"pooled_shape": [3, 2], "spatial_scale": 0.5}),
-    Case("DeformConv", [f(1, 4, 6, 7), f(2, 2, 3, 3), f(1, 36, 4, 5), f(2), f(1, 18, 4, 5)], {"group": 2, "offset_group": 2}, opset=19),
+    Case("MaxRoiPool", [f(2, 3, 8, 9), REGIONS], {"pooled_shape": [3, 2], "spatial_scale": 0.5}),
+    Case(
+        "DeformConv",
+        [f(1, 4, 6, 7), f(2, 2, 3, 3), f(1, 36, 4, 5), f(2), f(1, 18, 4, 5)],
+        {"group": 2, "offset_group": 2},
+        opset=19,
+    ),
     Case("Col2Im", [f(2, 12, 9), i64(7, 6), i64(3, 2)], {"strides": [2, 2]}, constants=(1, 2)),
     Case("BatchNormalization", [X, f(4), f(4), f(4), f(4) ** 2], {"training_mode": 1, "momentum": 0.7}, 3, opset=15),
     Case("GroupNormalization", [X, f(2), f(2)], {"num_groups": 2}, opset=18),
@@ -76,7 +89,7 @@ def test_a_transposed_convolution_with_gaps_keeps_its_size() -> None:
 
 
 def test_dropout_without_a_seed_drops_the_stated_share() -> None:
-    inputs = [np.ones(4000, np.float32), np.float32(0.25) * np.ones((), np.float32), np.array(True)]
+    inputs = [np.ones(4000, np.float32), np.array(0.25, np.float32), np.array(True)]
     result, mask = ours(Case("Dropout", inputs, outputs=2, opset=13))
     assert 0.7 < mask.mean() < 0.8
     np.testing.assert_array_equal(result, np.where(mask, np.float32(1 / 0.75), 0))

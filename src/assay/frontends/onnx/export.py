@@ -17,20 +17,21 @@ from onnx import helper, numpy_helper
 
 from assay.errors import AssayError
 from assay.frontends.onnx.types import code_of, dtype_of, to_proto
-from assay.ir.dtypes import Array, DType
+from assay.ir.dtypes import Array, DType, f64
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType
 from assay.ops.builder import Builder
 from assay.ops.registry import CORE
 
-OPSET = 24
-IR_VERSION = 10
+OPSET = 26
+IR_VERSION = 12
 
 
 class NotInOnnx(AssayError):
-    """A node that ONNX cannot say, or not for its dtypes."""
+    """A node that ONNX cannot say, or not for its dtypes; `index` is its place in the graph."""
 
     stage = "export"
+    index = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ class Emitter:
         bound = _check_types(schema, inputs)
         outputs = [Term(self._name("v"), _result_dtype(schema, i, bound, dtype)) for i in range(results)]
         given = {name: _attribute(value) for name, value in attrs.items() if value is not None}
+        if any(term is not None and term.dtype is f64 for term in inputs):
+            _check_attributes(kind, given)
         names = ["" if term is None else term.name for term in inputs]
         while names and not names[-1]:
             names.pop()
@@ -111,11 +114,16 @@ def export_graph(graph: Graph, opset: int = OPSET) -> onnx.ModelProto:
     terms = _terms(emitter, graph, [Term(f"input{i}", _tensor(v).dtype) for i, v in enumerate(graph.inputs)])
     for index, node in enumerate(graph.nodes):
         emitter.prefix = str(index)
-        _emit(emitter, node, terms)
+        try:
+            _emit(emitter, node, terms)
+        except NotInOnnx as refusal:
+            refusal.index = index
+            raise
     emitter.prefix = "out"
     outputs: list[onnx.ValueInfoProto] = []
     for i, value in enumerate(graph.outputs):
         _rename(emitter, terms[value], f"output{i}")
+        terms[value] = Term(f"output{i}", terms[value].dtype)
         outputs.append(_value_info(f"output{i}", TensorType(_tensor(value).dtype)))
     inputs = [_value_info(f"input{i}", _tensor(value)) for i, value in enumerate(graph.inputs)]
     proto = helper.make_graph(emitter.nodes, graph.name or "graph", inputs, outputs, emitter.initializers)
@@ -166,9 +174,17 @@ def in_parts(emitter: Emitter, node: Node, *inputs: Term | None) -> list[Term]:
 
 
 def _rename(emitter: Emitter, term: Term, name: str) -> None:
-    """Make `name` stand for `term`, by naming the result of its node so where that is possible."""
-    emitter.op("Identity", term)
-    emitter.nodes[-1].output[0] = name
+    """Make `name` stand for `term`: the name of what makes it, or of a copy where it is an input or an output already."""
+    maker = next((node for node in emitter.nodes if term.name in node.output), None)
+    if maker is None or term.name.startswith("output"):
+        emitter.op("Identity", term)
+        emitter.nodes[-1].output[0] = name
+        return
+    for node in emitter.nodes:
+        for names in (node.input, node.output):
+            for i, old in enumerate(names):
+                if old == term.name:
+                    names[i] = name
 
 
 def _tensor(value: Value) -> TensorType:
@@ -187,6 +203,13 @@ def _attribute(value: Any) -> Any:
     if isinstance(value, bool):
         return int(value)
     return list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value
+
+
+def _check_attributes(kind: str, attrs: Mapping[str, Any]) -> None:
+    """Refuse a number that ONNX's attributes, which are f32, do not hold as an f64 computation wants it."""
+    for name, value in attrs.items():
+        if isinstance(value, float) and float(np.float32(value)) != value:
+            raise NotInOnnx(f"ONNX's {kind} holds its attribute '{name}' in f32")
 
 
 # --- what the standard says of types

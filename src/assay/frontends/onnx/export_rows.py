@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.frontends.onnx.export import Emitter, NotInOnnx, Term, exports, in_parts
+from assay.frontends.onnx.export import Emitter, NotInOnnx, Term, exports
 from assay.ir import dtypes
 from assay.ir.dtypes import TINY_FLOATS
 from assay.ir.graph import Node, Value
@@ -334,6 +334,8 @@ def topk(e: Emitter, n: Node, x: Term, k: Term) -> Results:
 
 @exports("softmax")
 def softmax(e: Emitter, n: Node, x: Term) -> Results:
+    if any(n.attrs[name] not in (None, x.dtype) for name in ("precision", "accumulate")):
+        raise NotInOnnx("ONNX does not say how Softmax rounds")
     return e.op("Softmax", x, axis=n.attrs["axis"])
 
 
@@ -365,7 +367,8 @@ def _by_channel(e: Emitter, n: Node, x: Term, scale: Term | None, bias: Term | N
 @exports("group_norm")
 def group_norm(e: Emitter, n: Node, x: Term, scale: Term | None = None, bias: Term | None = None) -> Results:
     affine = _by_channel(e, n, x, scale, bias)
-    return e.op("GroupNormalization", x, *affine, num_groups=n.attrs["groups"], epsilon=n.attrs["epsilon"])
+    attrs = {"num_groups": n.attrs["groups"], "epsilon": n.attrs["epsilon"]}
+    return e.op("GroupNormalization", x, *affine, stash_type=x.dtype if x.dtype is dtypes.f64 else None, **attrs)
 
 
 @exports("instance_norm")
@@ -482,9 +485,6 @@ def dynamic_quantize(e: Emitter, n: Node, x: Term) -> Results:
     return e.ops("DynamicQuantizeLinear", 3, x)
 
 
-_GRID_MODES = {"linear": "linear", "cubic": "cubic", "nearest": "nearest"}
-
-
 @exports("grid_sample")
 def grid_sample(e: Emitter, n: Node, x: Term, grid: Term) -> Results:
     a = n.attrs
@@ -503,8 +503,3 @@ def non_max_suppression(
     e: Emitter, n: Node, boxes: Term, scores: Term, most: Term, overlap: Term, least: Term | None = None
 ) -> Results:
     return e.op("NonMaxSuppression", boxes, scores, most, overlap, least, center_point_box=int(n.attrs["centered"]))
-
-
-@exports("rotary_embedding")
-def rotary_embedding(e: Emitter, n: Node, *xs: Term) -> Results:
-    return in_parts(e, n, *xs)

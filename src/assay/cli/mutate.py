@@ -1,0 +1,28 @@
+"""`assay mutate`: damaged models, each of which must run or be refused properly."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from assay.cli.output import DIFFERS, JsonOption, progress, reporting
+
+
+def mutate(
+    count: Annotated[int, typer.Option("--count", "-n", help="How many mutants.", min=1)] = 10_000,
+    seed: Annotated[int, typer.Option("--seed", help="Where the sequence of mutants starts.")] = 0,
+    json: JsonOption = None,
+) -> None:
+    """Damage models in many ways and check that each runs or gives a typed error with a place and a hint."""
+    from assay.evidence.hardening import run_mutations, table
+
+    with reporting(json) as report, progress("mutants", count) as bar:
+        outcome = run_mutations(count, seed, progress=lambda done: bar.advance(bar.task_ids[0], done))
+        rows = [(kind, n["ran"], n["refused"], n["failed"]) for kind, n in table(outcome).items()]
+        report.table(f"{outcome.total} mutants", ("damage", ">ran", ">refused", ">failed"), rows)
+        for failure in outcome.failures:
+            report.text(f"failed: mutant {failure.index} ({failure.kind}): {failure.detail}")
+        failures = [{"index": f.index, "damage": f.kind, "detail": f.detail} for f in outcome.failures]
+        report.result({"total": outcome.total, "seed": seed, "counts": table(outcome), "failures": failures})
+    raise typer.Exit(DIFFERS if outcome.failures else 0)
