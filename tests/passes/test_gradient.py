@@ -103,14 +103,13 @@ def test_gradients_are_finite_differences(definition: OpDef) -> None:
     rng = np.random.default_rng(zlib.crc32(definition.name.encode()))
     samples = [tame(definition, sample, rng) for sample in definition.samples(rng, dtypes.f64)]
     samples = [sample for sample in samples if usable(sample)]
-    for sample in samples:
-        for decomposed in (False, True):
-            try:
-                slope(definition, sample, decomposed=decomposed)
-                refused = False
-            except (LowerFailed, FactMissing):
-                refused = True
-            assert refused == (definition.name in NO_DERIVATIVE) or definition.name in LOOPS
+    for index, sample in enumerate(samples):
+        try:
+            slope(definition, sample, decomposed=index % 2 == 1)
+            refused = False
+        except (LowerFailed, FactMissing):
+            refused = True
+        assert refused == (definition.name in NO_DERIVATIVE) or definition.name in LOOPS
 
 
 # --- the way through a graph

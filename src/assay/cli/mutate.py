@@ -17,7 +17,8 @@ def mutate(
     """Damage models in many ways and check that each runs or gives a typed error with a place and a hint."""
     from assay.evidence.hardening import run_mutations, table
 
-    with reporting(json) as report, progress("mutants", count) as bar:
+    with reporting(json) as report, progress("mutants") as bar:
+        bar.update(bar.task_ids[0], total=count)
         outcome = run_mutations(count, seed, progress=lambda done: bar.advance(bar.task_ids[0], done))
         rows = [(kind, n["ran"], n["refused"], n["failed"]) for kind, n in table(outcome).items()]
         report.table(f"{outcome.total} mutants", ("damage", ">ran", ">refused", ">failed"), rows)

@@ -28,7 +28,7 @@ def _to_string(x: Array) -> Array:
         plain = str(item)
         return _SPECIALS.get(plain, plain)
 
-    wide = x if x.dtype.kind in "fiub" else x.astype(np.float32)
+    wide = x if x.dtype.kind in "fiub" else x.astype(np.float32 if _is_float(x) else np.int64)
     return np.array([text(item) for item in wide.reshape(-1)], dtype=object).reshape(x.shape)
 
 

@@ -213,9 +213,7 @@ def rms_norm(x: Array, scale: Array | None = None, *, axis: int = -1, epsilon: f
 # --- normalizations of channels
 
 
-def _group_norm_parts(
-    b: Any, x: Any, scale: Any = None, bias: Any = None, *, epsilon: float, groups: int
-) -> Any:
+def _group_norm_parts(b: Any, x: Any, scale: Any = None, bias: Any = None, *, epsilon: float, groups: int) -> Any:
     rank = b.rank(x)
     sizes = b.vector(*(b.size(x, i) for i in range(rank)))
     count = b.div(b.reduce_prod(b.slice(sizes, [1], [rank], [1], axes=(0,))), groups)
@@ -269,9 +267,7 @@ def _instance_norm_samples(rng: Rng, dtype: DType) -> Any:
     parts=_instance_norm_parts,
     samples=listed(_instance_norm_samples),
 )
-def instance_norm(
-    x: Array, scale: Array | None = None, bias: Array | None = None, *, epsilon: float = 1e-5
-) -> Array:
+def instance_norm(x: Array, scale: Array | None = None, bias: Array | None = None, *, epsilon: float = 1e-5) -> Array:
     """x (N, C, …) standardized over the axes from 2 on, then · scale + bias by channel."""
     normal = _standardized(x, tuple(range(2, x.ndim)), epsilon)
     return _by_channel(normal, scale, bias)

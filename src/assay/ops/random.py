@@ -16,6 +16,7 @@ from assay.ops.registry import Compute, Sample, Tolerance, op
 from assay.ops.samples import Rng
 from assay.ops.shapes import requested
 
+
 def _drawn(shape: Fact, seed: Fact, *, dtype: DType | None = None) -> list[Shape]:
     return [requested(shape)]
 

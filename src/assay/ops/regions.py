@@ -14,10 +14,10 @@ from assay.ir.dtypes import FLOATS, Array, DType, boolean
 from assay.ir.facts import SMALL, Fact
 from assay.ir.graph import Graph
 from assay.ir.types import Shape, TensorType, Type
+from assay.ops.parts import converted, scalar_size, volume, working
 from assay.ops.reduction import sort_order
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
-from assay.ops.vision import converted, scalar_size, volume, working
 
 # --- roi_align
 
@@ -52,7 +52,7 @@ def _roi_axis(b: Any, x: Any, corners: Any, axis: int, *, bins: int, sampling: i
     line = b.iota(b.max(b.reduce_max(count), 0))
     within = b.div(b.mul(b.add(b.cast(line, dtype=kind), 0.5), step), b.cast(b.max(count, 1), dtype=kind))
     places = b.add(b.add(start, b.mul(np.arange(bins)[:, None], step)), within)
-    size = scalar_size(b, x, 2 + axis, dtypes.i64)
+    size = scalar_size(b, x, 2 + axis)
     limit = b.cast(size, dtype=kind)
     exists = b.bit_and(b.le(-1, places), b.le(places, limit))
     return _Axis(b.clip(places, 0, b.sub(limit, 1)), exists, b.lt(line, count), count, size)
@@ -95,7 +95,7 @@ def _maximum_parts(b: Any, x: Any, images: Any, axes: list[_Axis]) -> Any:
 
 
 def _corners(b: Any, axis: _Axis, stride: Any) -> tuple[Any, Any, Any]:
-    """The pixels before and after every place, times `stride`, their weights and whether they count: (R, bins · grid · 2)."""
+    """The pixels around every place times `stride`, their weights, whether they count: (R, bins · grid · 2)."""
     kind = b.dtype(axis.places)
     low = b.floor(axis.places)
     high = b.min(b.add(low, 1), b.cast(b.sub(axis.size, 1), dtype=kind))
@@ -172,9 +172,9 @@ def roi_align(
     aligned: bool = True,
     mode: str = "avg",
 ) -> Array:
-    """Regions (x₁, y₁, x₂, y₂) · scale of the named images of x (N, C, H, W), each pooled into height × width bins. A bin is
-    looked at in `sampling`² places (0: as many as it has pixels) by bilinear interpolation; `mode` avg takes their
-    mean, max the largest weighted pixel. `aligned` puts pixel centres at halves, else regions are 1 × 1 at least."""
+    """Regions (x₁, y₁, x₂, y₂) · scale of the named images of x (N, C, H, W), each pooled into height × width bins. A
+    bin is looked at in `sampling`² places (0: as many as it has pixels) by bilinear interpolation; `mode` avg takes
+    their mean, max the largest weighted pixel. `aligned` puts pixel centres at halves; without, regions are 1 × 1 at least."""
     corners = rois * scale - (0.5 if aligned else 0.0)
     starts, extents = corners[:, 1::-1], corners[:, 3:1:-1] - corners[:, 1::-1]
     steps = (extents if aligned else np.maximum(extents, 1)) / [height, width]
@@ -289,7 +289,7 @@ def _choice_body(b: Any, kind: Type, corners: tuple[Any, Any], overlap: Any) -> 
     lists = body.slice(body.shape_of(alive), [0], [2], [1], axes=(0,))
     place = body.expand(body.unsqueeze(best, axes=(3,)), body.vector(lists, 1, 2))
     low, high = (body.gather_elements(corner, place, axis=2) for corner in corners)
-    line = body.iota(scalar_size(body, alive, 2, dtypes.i64))
+    line = body.iota(scalar_size(body, alive, 2))
     goes = body.bit_or(_overlap_parts(body, *corners, (low, high), overlap), body.eq(line, best))
     rest = body.bit_and(alive, body.bit_not(goes))
     valid = body.reduce_max(alive, axes=(2,))
@@ -319,7 +319,7 @@ def non_max_suppression(
 ) -> Array:
     """For each image and class, the best of its boxes that overlap no better one by more than `overlap` (intersection
     over union) and score above `least`, at most `most` of them: rows (image, class, box), best first, ties by position.
-    boxes (N, boxes, 4) hold two opposite corners, or centre and extents if `centered`; scores are (N, classes, boxes)."""
+    Boxes (N, boxes, 4) hold opposite corners, or centre and extents if `centered`; scores are (N, classes, boxes)."""
     first, second = boxes[..., :2], boxes[..., 2:]
     if centered:
         low, high = first - second / 2, first + second / 2

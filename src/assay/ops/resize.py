@@ -10,10 +10,11 @@ import numpy as np
 
 from assay.ir import dtypes
 from assay.ir.dims import UNKNOWN, Dim, lt
-from assay.ir.dtypes import FLOATS, NUMERIC, TENSORS, Array, DType
+from assay.ir.dtypes import NUMERIC, TENSORS, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape, TensorType
 from assay.ops.builder import FactMissing
+from assay.ops.parts import converted, working
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import axes_of
@@ -178,24 +179,22 @@ def _resize_parts(b: Any, x: Any, sizes: Any, *, axes: Sequence[int], extrapolat
     rank, dtype = b.rank(x), b.dtype(x)
     places = axes_of(axes, rank)
     lines = _lines([_known(b.dims(x)[axis]) for axis in places], b.ints(sizes, "sizes"), attrs)
-    work = dtype if attrs["mode"] == "nearest" or dtype in FLOATS[:2] else dtypes.f64 if dtype.is_integer else dtypes.f32
-    result = x if work is dtype else b.cast(x, dtype=work)
+    work = dtype if attrs["mode"] == "nearest" else working(dtype)
+    result = converted(b, x, work)
     for axis, line in zip(places, lines, strict=True):
         taps = taps_of(line, attrs)
         tail = (1,) * (rank - axis - 1)
         if taps.weights is None:
             result = b.gather(result, taps.positions[:, 0], axis=axis)
         else:
-            weighted = b.mul(b.gather(result, taps.positions, axis=axis), taps.weights.reshape(*taps.weights.shape, *tail))
-            result = b.reduce_sum(weighted, axes=(axis + 1,))
+            weights = taps.weights.reshape(*taps.weights.shape, *tail)
+            result = b.reduce_sum(b.mul(b.gather(result, taps.positions, axis=axis), weights), axes=(axis + 1,))
         if taps.outside is not None and taps.outside.any():
             fill = b.constant(extrapolation, b.dtype(result))
             result = b.where(taps.outside.reshape(-1, *tail), fill, result)
-    if work is dtype:
-        return result
-    if dtype.is_integer:
+    if dtype.is_integer and work is not dtype:
         result = b.clip(b.round(result), *map(float, dtype.limits))
-    return b.cast(result, dtype=dtype)
+    return converted(b, result, dtype)
 
 
 def _resize_samples(rng: Rng, dtype: DType) -> Iterable[Any]:

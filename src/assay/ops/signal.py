@@ -13,10 +13,10 @@ from assay.ir.dims import UNKNOWN, Dim, lt
 from assay.ir.dtypes import FLOATS, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
+from assay.ops.parts import converted, scalar_size
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import axis_of
-from assay.ops.vision import converted, scalar_size
 
 
 def _dft_shape(x: Fact, length: Fact, *, axis: int, inverse: bool, onesided: bool, **attrs: Any) -> list[Shape]:
@@ -38,7 +38,7 @@ def _dft_shape(x: Fact, length: Fact, *, axis: int, inverse: bool, onesided: boo
 def _dft_parts(
     b: Any, x: Any, length: Any, *, axis: int, inverse: bool, onesided: bool, precision: DType | None
 ) -> Any:
-    """Real signals and one-sided spectra take one matrix product, complex signals of known length one a prime factor."""
+    """Real signals and one-sided spectra take one matrix product, complex signals of known length one a factor."""
     rank, dtype, work = b.rank(x), b.dtype(x), precision or dtypes.f64
     along = axis_of(axis, rank)
     order = (*(i for i in range(rank) if i not in (along, rank - 1)), along, rank - 1)
@@ -61,7 +61,7 @@ def _dft_parts(
 def _fitted(b: Any, x: Any, count: Any) -> Any:
     """x cut or filled with zeros to `count` elements in its last axis but one, and to pairs if it may hold some."""
     rank, parts = b.rank(x), b.size(x, -1)
-    missing = b.sub(count, scalar_size(b, x, rank - 2, dtypes.i64))
+    missing = b.sub(count, scalar_size(b, x, rank - 2))
     absent = 0 if isinstance(parts, int) else b.sub(2, parts)
     return b.pad(x, b.vector(*(0,) * (2 * rank - 2), missing, absent), 0)
 
@@ -86,7 +86,7 @@ def _turned(b: Any, x: Any, cosines: Any, sines: Any, kept: int = 2) -> Any:
     blocks = [b.concat(*rows[:kept], axis=3)]
     if b.dims(x)[-1] != 1:
         blocks.append(b.concat(*[b.neg(rows[1]), rows[0]][:kept], axis=3))
-    taken, made = (scalar_size(b, cosines, axis, dtypes.i64) for axis in (0, 1))
+    taken, made = (scalar_size(b, cosines, axis) for axis in (0, 1))
     matrix = b.reshape(b.concat(*blocks, axis=1), b.vector(b.mul(taken, len(blocks)), b.mul(made, kept)))
     outer = [b.size(x, axis) for axis in range(b.rank(x) - 2)]
     product = b.matmul(b.reshape(x, b.vector(*outer, b.mul(taken, len(blocks)))), matrix)
@@ -94,8 +94,8 @@ def _turned(b: Any, x: Any, cosines: Any, sines: Any, kept: int = 2) -> Any:
 
 
 def _staged(b: Any, x: Any, count: int, inverse: bool) -> Any:
-    """The transform of complex x (…, count, 2) by Cooley and Tukey: short ones over every second (third …) element, their
-    bins turned, then one over each group of bins."""
+    """The transform of complex x (…, count, 2) by Cooley and Tukey: short ones over elements `rest` apart, their bins
+    turned, then long ones over bins of the same number."""
     first = next((p for p in range(2, math.isqrt(count) + 1) if count % p == 0), count)
     if first == count:
         size = b.constant(count, dtypes.i64)
@@ -147,8 +147,8 @@ def dft(
     onesided: bool = False,
     precision: DType | None = None,
 ) -> Array:
-    """The discrete Fourier transform of `length` elements along `axis`, x being cut or filled with zeros to them. The last
-    axis holds real (and imaginary) parts. `onesided`: a forward transform gives the first length // 2 + 1 bins; an
+    """The discrete Fourier transform of `length` elements along `axis`, x being cut or filled with zeros to them. The
+    last axis holds real (and imaginary) parts. `onesided`: a forward transform gives the first length // 2 + 1 bins; an
     inverse one takes such bins and gives real numbers. The inverse divides by the length. `precision` is the dtype
     that a fast transform rounds to at every step; None: only the result is rounded."""
     count = int(length)

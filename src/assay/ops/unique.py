@@ -13,11 +13,11 @@ from assay.ir.dtypes import Array, DType, boolean
 from assay.ir.facts import SMALL, Fact
 from assay.ir.graph import Graph
 from assay.ir.types import Shape, TensorType, Type
+from assay.ops.parts import scalar_size, volume
 from assay.ops.reduction import ORDERED
 from assay.ops.registry import Compute, Sample, op, widen
 from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import axis_of, same
-from assay.ops.vision import scalar_size, volume
 
 
 @op(
@@ -52,14 +52,14 @@ def _unique_parts(b: Any, x: Any, *, axis: int | None, ordered: bool) -> Any:
     if ordered:
         return first, inverse, counts
     by_place, groups = b.emit("sort", first, axis=0)
-    places = _scattered(b, groups, b.iota(scalar_size(b, groups, 0, dtypes.i64)))
+    places = _scattered(b, groups, b.iota(scalar_size(b, groups, 0)))
     return by_place, b.gather(places, inverse, axis=0), b.gather(counts, groups, axis=0)
 
 
 def _sorted_starts(b: Any, keys: Any) -> tuple[Any, Any]:
     """The order that sorts keys (n), and where in it a run of equal ones starts; NaN equals NaN."""
     ranked, order = b.emit("sort", keys, axis=0)
-    line = b.iota(scalar_size(b, keys, 0, dtypes.i64))
+    line = b.iota(scalar_size(b, keys, 0))
     previous = b.gather(ranked, b.max(b.sub(line, 1), 0), axis=0)
     differs = b.ne(ranked, previous)
     if b.dtype(keys).is_float:
@@ -91,12 +91,13 @@ def _rank_body(b: Any, rows: Any, kind: Type) -> Graph:
     body = b.child()
     step, go, rank = body.input(TensorType(dtypes.i64, ())), body.input(TensorType(boolean, ())), body.input(kind)
     own = _numbered(body, *_sorted_starts(body, body.gather(rows, step, axis=1)))
-    both = body.add(body.mul(rank, scalar_size(body, rows, 0, dtypes.i64)), own)
+    both = body.add(body.mul(rank, scalar_size(body, rows, 0)), own)
     return body.finish("rank", (step, go, rank), (go, _numbered(body, *_sorted_starts(body, both))))
 
 
 def _unique_samples(rng: Rng, dtype: DType) -> Iterable[Any]:
-    for shape, axis in (((7,), None), ((3, 4), None), ((6, 2), 0), ((2, 5, 2), -2), ((0,), None), ((3, 0), 0), ((), None)):
+    flat: list[tuple[tuple[int, ...], int | None]] = [((7,), None), ((3, 4), None), ((0,), None), ((), None)]
+    for shape, axis in (*flat, ((6, 2), 0), ((2, 5, 2), -2), ((3, 0), 0)):
         for ordered in (True, False):
             x = draw(rng, dtypes.i64, shape, -1, 1).astype(dtype.numpy)
             yield x, {"axis": axis, "ordered": ordered}
@@ -113,8 +114,8 @@ def _unique_samples(rng: Rng, dtype: DType) -> Iterable[Any]:
     samples=listed(_unique_samples, 0),
 )
 def unique(x: Array, *, axis: int | None = None, ordered: bool = True) -> tuple[Array, Array, Array]:
-    """The different elements of x (of its slices along `axis`, if given) in ascending order, or with `ordered` off in that
-    of appearance: where each appears first, for every element the number of its like, and how often each appears."""
+    """The different elements of x (of its slices along `axis`, if given) in ascending order, or with `ordered` off in
+    that of appearance: where each appears first, for every element the number of its like, how often each appears."""
     first, inverse, counts = _groups(x, axis)
     if ordered:
         return first, inverse, counts

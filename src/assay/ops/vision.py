@@ -1,9 +1,8 @@
-"""Sampling of images at given places, pooling over regions, selection of boxes, decoding of files."""
+"""Sampling of images at given places, and decoding of image files."""
 
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,35 +13,11 @@ from assay.ir.dims import UNKNOWN, eq
 from assay.ir.dtypes import FLOATS, NUMERIC, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
+from assay.ops.parts import converted, scalar_size, volume, working
 from assay.ops.registry import Sample, Tolerance, op
 from assay.ops.resize import cubic_weight
 from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import unknown
-
-
-def working(dtype: DType) -> DType:
-    """The dtype that parts compute in."""
-    return dtypes.f64 if dtype is dtypes.f64 or dtype.is_integer else dtypes.f32
-
-
-def converted(b: Any, x: Any, dtype: DType) -> Any:
-    """x as `dtype`."""
-    return x if b.dtype(x) is dtype else b.cast(x, dtype=dtype)
-
-
-def scalar_size(b: Any, x: Any, axis: int, dtype: DType) -> Any:
-    """The size of an axis as a scalar of `dtype`."""
-    size = b.size(x, axis)
-    return b.constant(size, dtype) if isinstance(size, int) else b.cast(b.reshape(size, []), dtype=dtype)
-
-
-def volume(b: Any, x: Any, *axes: int) -> Any:
-    """The number of elements over some axes: a number if known, else a value of one element."""
-    sizes = [b.size(x, axis) for axis in axes]
-    known = math.prod(size for size in sizes if isinstance(size, int))
-    unknown_sizes = [size for size in sizes if not isinstance(size, int)]
-    return b.reduce_prod(b.vector(known, *unknown_sizes)) if unknown_sizes else known
-
 
 # --- grid_sample
 
@@ -131,7 +106,7 @@ def _grid_parts(b: Any, x: Any, grid: Any, *, mode: str, padding: str, align_cor
     index, weight = b.constant(0, dtypes.i64), b.constant(1, work)
     for axis in range(rank):
         line = b.gather(places, rank - 1 - axis, axis=2)
-        size = scalar_size(b, x, 2 + axis, dtypes.i64)
+        size = scalar_size(b, x, 2 + axis)
         positions, weights = _axis_taps_parts(b, line, size, work, mode, padding, align_corners)
         spread = tuple(range(2, 2 + axis)) + tuple(range(3 + axis, 2 + rank))
         index = b.add(b.mul(index, size), b.unsqueeze(positions, axes=spread))
@@ -170,10 +145,10 @@ def _grid_samples(rng: Rng, dtype: DType) -> Iterable[Any]:
 def grid_sample(
     x: Array, grid: Array, *, mode: str = "linear", padding: str = "zeros", align_corners: bool = False
 ) -> Array:
-    """x (N, C, D…) read at the places of grid (N, O…, axes), whose coordinates come last axis first and reach from −1 to
-    1: the centres of the end elements with `align_corners`, else their outer edges. `mode` is nearest, linear or cubic;
-    beyond the edges x continues as `padding` says: zeros, border or reflection. Integers truncate. `nearest` finds its
-    places in f32, as the usual runtimes do, so that ties agree."""
+    """x (N, C, D…) read at the places of grid (N, O…, axes). Coordinates come last axis first, from −1 to 1: the
+    centres of the end elements with `align_corners`, else their outer edges. `mode` is nearest, linear or cubic; beyond
+    the edges x continues as `padding` says: zeros, border or reflection. Integers truncate. `nearest` finds its places
+    in f32, as the usual runtimes do, so that ties agree."""
     batch, channels, *spatial = x.shape
     places = grid.reshape(batch, -1, len(spatial)).astype(np.float32 if mode == "nearest" else np.float64)
     lines = zip(np.moveaxis(places, -1, 0)[::-1], spatial, strict=True)
@@ -199,9 +174,13 @@ _PIXELS: Mapping[str, tuple[str, int]] = {"RGB": ("RGB", 1), "BGR": ("RGB", -1),
 """Per pixel format, Pillow's name of the channels and the direction to read them in."""
 
 
+def _image_shape(data: Fact, *, pixels: str) -> list[Shape]:
+    return [(UNKNOWN, UNKNOWN, len(_PIXELS[pixels][0]))]
+
+
 @op(
     "u8 -> u8",
-    shape=lambda data, *, pixels: [(UNKNOWN, UNKNOWN, 1 if pixels == "Grayscale" else 3)],
+    shape=_image_shape,
     host=True,
     samples=lambda rng, dtype: [
         Sample((np.frombuffer(b"P5 2 3 255 abcdef", np.uint8),), {"pixels": pixels}, (0,)) for pixels in _PIXELS

@@ -2,8 +2,8 @@
 
 Each rule gives the part of one input in the gradient, from the gradient `g` of the op's (first) result; None in the
 table means that the derivative is zero wherever it exists. A composite without a rule of its own is differentiated
-through its parts. At a kink a rule gives a derivative of one side. Where nothing depends on a result (g is zero) nothing
-comes through it, even if the derivative is not finite: a branch that `where` did not take leaves no NaN behind.
+through its parts. At a kink a rule gives a derivative of one side. Where nothing depends on a result (g is zero),
+nothing comes through it, even if the derivative is not finite: a branch that `where` did not take leaves no NaN behind.
 """
 
 from __future__ import annotations

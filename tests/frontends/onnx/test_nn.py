@@ -30,7 +30,13 @@ def bytes_(kind: type, *shape: int) -> Any:
 
 X, LINE = f(2, 4, 7, 6), f(1, 2, 9)
 U8, I8, ZERO = bytes_(np.uint8, 1, 2, 6, 6), bytes_(np.int8, 1, 2, 6, 6), np.array(3, np.uint8)
-SCALES = [np.array(0.02, np.float32), np.array(1, np.int8), bytes_(np.int8, 4, 2, 3, 3), f(4) ** 2, np.zeros(4, np.int8)]
+SCALES = [
+    np.array(0.02, np.float32),
+    np.array(1, np.int8),
+    bytes_(np.int8, 4, 2, 3, 3),
+    f(4) ** 2,
+    np.zeros(4, np.int8),
+]
 OUT = [np.array(3, np.float32), np.array(5, np.int8), np.array([1, -2, 3, 90000], np.int32)]
 REGIONS = np.array([[0, 0, 0, 9, 6], [1, 3, 2, 3, 2], [0, 9, 9, 15, 15]], np.float32)
 LOOSE = {"strides": [2, 2], "pads": [1, 0, 1, 1], "ceil_mode": 1}

@@ -217,7 +217,7 @@ def _touches_narrow_floats(node: Node) -> bool:
     return any(isinstance(k, TensorType) and k.dtype not in _WIDE_ALREADY for k in kinds)
 
 
-_WIDE_ALREADY = frozenset(d for d in dtypes.ALL if d.kind not in ("float", "complex") or d.bits in (64, 128) and d is not dtypes.c64)
+_WIDE_ALREADY = frozenset(d for d in dtypes.ALL if d.kind not in ("float", "complex") or d in (dtypes.f64, dtypes.c128))
 
 
 def _carrier(dtype: DType, mode: Mode) -> np.dtype[Any]:

@@ -63,7 +63,7 @@ def bernoulli(b: Builder, n: Source, chance: Value) -> Results:
 
 @onnx_op("Multinomial")
 def multinomial(b: Builder, n: Source, scores: Value) -> Results:
-    """Scores are logarithms of unnormalised chances; a draw is the class that a point on the line of chances falls into."""
+    """Scores are logarithms of chances; a draw is the class that a random point on the line of chances falls into."""
     wide = b.cast(scores, dtype=dtypes.f64)
     chances = b.exp(b.sub(wide, b.reduce_max(wide, axes=(1,), keepdims=True)))
     ends = b.cum_sum(chances, axis=1)

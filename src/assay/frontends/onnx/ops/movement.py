@@ -24,10 +24,11 @@ def constant(b: Builder, n: Source) -> Results:
     for name in ("value", "sparse_value"):
         if n.has(name):
             return b.constant(n.array(name))
-    for name, dtype in (("value_float", dtypes.f32), ("value_floats", dtypes.f32), ("value_int", dtypes.i64), ("value_ints", dtypes.i64)):
-        if n.has(name):
-            return b.constant(n.attrs[name], dtype)
-    return b.constant(np.array(n.attrs["value_string"] if n.has("value_string") else n.attrs["value_strings"], dtype=object))
+    for kind, dtype in (("float", dtypes.f32), ("int", dtypes.i64), ("string", dtypes.string)):
+        for name in (f"value_{kind}", f"value_{kind}s"):
+            if n.has(name):
+                return b.constant(n.attrs[name], dtype)
+    raise ValueError("a Constant holds no value")
 
 
 @onnx_op("ConstantOfShape")

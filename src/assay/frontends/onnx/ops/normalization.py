@@ -188,9 +188,7 @@ def dropout_old(b: Builder, n: Source, x: Value) -> Results:
 
 
 @onnx_op("Dropout", since=12)
-def dropout(
-    b: Builder, n: Source, x: Value, ratio: Value | None = None, training_mode: Value | None = None
-) -> Results:
+def dropout(b: Builder, n: Source, x: Value, ratio: Value | None = None, training_mode: Value | None = None) -> Results:
     training = training_mode is not None and bool(b.array(training_mode, "training_mode"))
     rate = 0.5 if ratio is None or not training else float(b.array(ratio, "ratio"))
     if not training or rate == 0.0:

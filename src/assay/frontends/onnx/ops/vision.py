@@ -32,7 +32,7 @@ def resize(
     count = len(axes)
     window = b.array(roi, "roi").tolist() if crop and roi is not None else [0.0] * count + [1.0] * count
     factors, targets = _extents(b, n, x, axes, scales, sizes)
-    whole = [_is_unchanged(b, x, axes[i], factors and factors[i], targets[i]) for i in range(count)]
+    whole = [_is_unchanged(b, x, axes[i], factors[i] if factors else None, targets[i]) for i in range(count)]
     kept = [i for i in range(count) if not whole[i] or (window[i], window[i + count]) != (0, 1)]
     if not kept:
         return x
@@ -47,7 +47,7 @@ def resize(
         antialias=n.flag("antialias", 0),
         exclude_outside=n.flag("exclude_outside"),
         extrapolation=n.float("extrapolation_value"),
-        scales=factors and tuple(factors[i] for i in kept),
+        scales=tuple(factors[i] for i in kept) if factors else None,
         roi=tuple(window[i + end] for end in (0, count) for i in kept) if crop else None,
     )
 

@@ -1,0 +1,33 @@
+"""Small helpers that decompositions share."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from assay.ir import dtypes
+from assay.ir.dtypes import DType
+
+
+def converted(b: Any, x: Any, dtype: DType) -> Any:
+    """x as `dtype`."""
+    return x if b.dtype(x) is dtype else b.cast(x, dtype=dtype)
+
+
+def working(dtype: DType) -> DType:
+    """The float dtype that parts compute in on values of `dtype`."""
+    return dtypes.f64 if dtype is dtypes.f64 or dtype.is_integer else dtypes.f32
+
+
+def scalar_size(b: Any, x: Any, axis: int, dtype: DType = dtypes.i64) -> Any:
+    """The size of an axis as a scalar of `dtype`."""
+    size = b.size(x, axis)
+    return b.constant(size, dtype) if isinstance(size, int) else converted(b, b.reshape(size, []), dtype)
+
+
+def volume(b: Any, x: Any, *axes: int) -> Any:
+    """The number of elements over some axes: a number if known, else a value of one element."""
+    sizes = [b.size(x, axis) for axis in axes]
+    known = math.prod(size for size in sizes if isinstance(size, int))
+    open_sizes = [size for size in sizes if not isinstance(size, int)]
+    return b.reduce_prod(b.vector(known, *open_sizes)) if open_sizes else known
