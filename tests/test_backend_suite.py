@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 
+import numpy as np
 import onnx.backend.test
+import pytest
+from onnx.backend.test.runner import Runner
 
 import assay
 from assay.evidence.conformance import LIMITATIONS
@@ -13,17 +17,39 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # the suite's own arithmetic overflows on purpose
     suite = onnx.backend.test.BackendTest(assay.onnx_backend, __name__)
 
-# What cannot pass is shown as skipped; the reasons are in LIMITATIONS.
 for limitation in LIMITATIONS:
     suite.exclude(f"^{limitation.pattern}_cpu$")
+
+# Its expected output is a sequence with a tensor of rank 0 in it, of which the runner takes the length: no backend can
+# pass it here (see the test below). `assay conformance`, which compares such tensors, counts it as passed.
+BEYOND_THE_RUNNER = "test_loop16_seq_none"
+suite.xfail(f"^{BEYOND_THE_RUNNER}_cpu$")
 
 globals().update(suite.test_cases)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The runner writes the light models' data to disk: not at home."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ONNX_MODELS", str(tmp_path_factory.mktemp("models")))
+        yield
+
+
 def test_nothing_else_is_left_out() -> None:
-    """Every case of the suite is here, and only known limitations are skipped on the CPU."""
-    tests = [(name, test) for case in suite.test_cases.values() for name, test in vars(case).items() if name.endswith("_cpu")]
-    skipped = [name for name, test in tests if getattr(test, "__unittest_skip__", False)]
+    """Every case is here; only known limitations are skipped on the CPU."""
+    every = {name: test for case in suite.test_cases.values() for name, test in vars(case).items()}
+    tests = {name.removesuffix("_cpu"): test for name, test in every.items() if name.endswith("_cpu")}
+    skipped = [name for name, test in tests.items() if getattr(test, "__unittest_skip__", False)]
     assert len(tests) == 2033
     assert len(skipped) == 6
-    assert all(any(limit.covers(name.removesuffix("_cpu")) for limit in LIMITATIONS) for name in skipped)
+    assert all(any(limit.covers(name) for limit in LIMITATIONS) for name in skipped)
+
+
+def test_the_runner_cannot_compare_scalars_in_sequences() -> None:
+    """When this fails, `BEYOND_THE_RUNNER` may pass."""
+    expected = [[np.float32(0).reshape(())]]
+    with pytest.raises(TypeError):
+        Runner.assert_similar_outputs(expected, expected, 0, 0)
+
+

@@ -19,11 +19,11 @@ from assay.ops.registry import FactMissing, OpDef, Sample
 from assay.passes.gradient import gradients
 from assay.targets.reference import ReferenceTarget
 
-NO_DERIVATIVE = {"det", "cum_prod"}
+NO_DERIVATIVE = {"cum_prod"}
 """Ops that have none here."""
 
-LOOPS = {"rnn", "gru", "lstm"}
-"""Ops that have one only if they need no loop over a length that the data says."""
+LOOPS = {"rnn", "gru", "lstm", "inverse"}
+"""Ops that have one only while they need no loop."""
 
 AT_KINKS = {"roi_align"}
 """Ops whose samples lie where the derivative of one side is not that of the other."""

@@ -6,15 +6,23 @@ from typing import Annotated
 
 import typer
 
-from assay.cli.output import JsonOption, reporting
-from assay.errors import NotFound
+from assay.cli.output import DIFFERS, JsonOption, progress, reporting
 
 
 def fuzz(
     count: Annotated[int, typer.Option("--count", "-n", help="How many graphs.", min=1)] = 2000,
-    seed: Annotated[int, typer.Option("--seed", help="Where the sequence of graphs starts.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Which sequence of graphs.")] = 0,
     json: JsonOption = None,
 ) -> None:
     """Make random valid graphs and check that the oracle, the decomposed oracle and onnxruntime agree."""
-    with reporting(json):
-        raise NotFound("there is no fuzzing yet")
+    from assay.evidence.fuzz import run_fuzz
+
+    with reporting(json) as report, progress("graphs") as bar:
+
+        def watch(done: int, total: int) -> None:
+            bar.update(bar.task_ids[0], completed=done, total=total)
+
+        found = run_fuzz(count, seed, progress=watch)
+        report.text(found)
+        report.result(found.as_dict())
+    raise typer.Exit(0 if found.ok else DIFFERS)

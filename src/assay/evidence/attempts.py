@@ -32,6 +32,10 @@ STATUS_OF_STAGE = {
 """The status word for a failure at each stage; `load` is all that a peer does before it runs."""
 
 
+_UNSUPPORTED = ("NotImplemented", "NotImplementedError", "RuntimeImplementationError")
+"""How peers call the errors that say that they do not have an op."""
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """`outputs` has one entry for each set of feeds; None if `status` says that it came to nothing."""
@@ -63,7 +67,7 @@ def _failed(error: Exception, stage: str, seconds: float) -> Attempt:
         where = f" (at {error.where})" if error.where else ""
         return Attempt(STATUS_OF_STAGE[error.stage], error.stage, f"{error.message}{where}", seconds)
     kind = type(error).__name__
-    status = "unsupported" if kind in ("NotImplemented", "NotImplementedError") else STATUS_OF_STAGE[stage]
+    status = "unsupported" if kind in _UNSUPPORTED else STATUS_OF_STAGE[stage]
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return Attempt(status, stage, f"{kind}: {lines[0] if lines else ''}", seconds)
 

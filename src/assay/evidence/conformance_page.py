@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from assay.evidence.conformance import Outcome, limitation_of
+from assay.evidence.conformance import Outcome, excuse
 from assay.evidence.engines import engine
 from assay.evidence.suite import KINDS
 
@@ -86,8 +86,8 @@ def _failures(outcome: Outcome, name: str) -> Iterator[str]:
     yield "| case | kind | status | why |"
     yield "|---|---|---|---|"
     for record in failed:
-        known = limitation_of(record.name) if own else None
-        why = f"{record.reason} (known: {known.reason})" if known else record.reason
+        known = excuse(record) if own else None
+        why = known.reason if known else record.reason
         yield f"| {record.name} | {record.kind} | {record.status} | {_cell(why)} |"
 
 

@@ -34,11 +34,11 @@ LARGEST = 4096
 
 
 class NotComputed(Exception):
-    """The reference of an op failed on arguments that should be valid."""
+    """An op failed on arguments that should be valid."""
 
-    def __init__(self, node: Node, error: Exception) -> None:
-        self.node, self.error = node, error
-        super().__init__(f"{node.op}: {type(error).__name__}: {error}")
+    def __init__(self, op: str, error: Exception) -> None:
+        self.op = op
+        super().__init__(f"{op}: {type(error).__name__}: {error}")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ def compute(nodes: Iterable[Node], values: Values) -> None:
             with np.errstate(all="ignore"):
                 results = make_kernel(CORE[node.op], node, "exact")(arguments)
         except Exception as error:
-            raise NotComputed(node, error) from error
+            raise NotComputed(node.op, error) from error
         values.update(zip(node.outputs, results, strict=True))
 
 
@@ -90,8 +90,10 @@ def random_case(rng: Rng, ops: Sequence[str] | None = None, steps: int | None = 
     """A graph of `steps` ops (by default 1 to 8), not counting those that adapt arguments."""
     grower = Grower(rng)
     palette = COMMON if rng.random() < 0.6 else dtypes.ALL
-    for _ in range(steps or int(rng.integers(1, 9))):
+    left = steps or int(rng.integers(1, 9))
+    while left > 0 or not grower.builder.nodes:
         grower.step(str(rng.choice(ops or usable_ops())), palette)
+        left -= 1
     return grower.case()
 
 
@@ -129,7 +131,10 @@ class Grower:
     def _emit(self, name: str, *arguments: Any, **attrs: Any) -> tuple[Value, ...]:
         known = set(self.builder.constants)
         mark = len(self.builder.nodes)
-        results = self.builder.emit(name, *arguments, **attrs)
+        try:
+            results = self.builder.emit(name, *arguments, **attrs)
+        except Exception as error:
+            raise NotComputed(name, error) from error
         self.values.update((v, array) for v, array in self.builder.constants.items() if v not in known)
         compute(self.builder.nodes[mark:], self.values)
         return results
@@ -247,10 +252,12 @@ def with_inputs(case: Case, replaced: Mapping[Value, Any]) -> Case:
     return Case(case.graph, values)
 
 
-def closed(case: Case) -> Graph:
-    """The graph with its inputs as constants: all that is needed to see the case again."""
-    constants = {**{value: case.values[value] for value in case.graph.inputs}, **case.graph.constants}
-    return Graph(case.graph.name, (), case.graph.outputs, case.graph.nodes, constants)
+def with_constants(case: Case, fixed: Sequence[Value]) -> Case:
+    """The case with some of its inputs as constants."""
+    graph = case.graph
+    constants = {**{value: case.values[value] for value in fixed}, **graph.constants}
+    inputs = tuple(value for value in graph.inputs if value not in fixed)
+    return Case(Graph(graph.name, inputs, graph.outputs, graph.nodes, constants), case.values)
 
 
 def _case(case: Case, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value]) -> Case:

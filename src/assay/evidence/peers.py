@@ -61,20 +61,26 @@ class OnnxRuntime:
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs by name."""
-        return _ort_run(self._session, feeds)
+        return run_onnxruntime(self._session, feeds)
 
     def run_all(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Every value of the main graph, from a copy of the model in which all of them are outputs."""
         if self._observing is None:
             self._observing = open_onnxruntime(*_with_all_outputs(self._model))
-        return _ort_run(self._observing, feeds)
+        return run_onnxruntime(self._observing, feeds)
 
 
-def open_onnxruntime(model: Model, folder: str = "") -> Any:
-    """A quiet session of onnxruntime on the CPU; `folder` is where a model given as bytes has its external data."""
+def open_onnxruntime(model: Model, folder: str = "", *, optimized: bool = True) -> Any:
+    """A quiet session of onnxruntime on the CPU; `folder` is where a model given as bytes has its external data.
+
+    Unless `optimized`, the graph is run node by node as it stands, on one thread.
+    """
     ort = _ort()
     options = ort.SessionOptions()
     options.log_severity_level = 4
+    if not optimized:
+        options.intra_op_num_threads = 1
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     if folder:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     source = str(model) if isinstance(model, Path) else model
@@ -102,7 +108,8 @@ _INTEGERS = (f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64
 _NUMPY_HAS_IT = frozenset(f"tensor({name})" for name in ("float", "double", "float16", "bool", "string", *_INTEGERS))
 
 
-def _ort_run(session: Any, feeds: Mapping[str, Any]) -> dict[str, Any]:
+def run_onnxruntime(session: Any, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """The outputs by name, of a session that `open_onnxruntime` gave."""
     names = [output.name for output in session.get_outputs()]
     kinds = [argument.type for argument in (*session.get_inputs(), *session.get_outputs())]
     if all(kind in _NUMPY_HAS_IT or not kind.startswith("tensor") for kind in kinds):

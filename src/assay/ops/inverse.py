@@ -58,7 +58,8 @@ def _inverse_parts(b: Any, x: Any) -> Any:
 def _inverse_samples(rng: Rng, dtype: DType) -> Iterable[Sample]:
     for shape in [(1, 1), (3, 3), (2, 4, 4), (2, 1, 2, 2)]:
         dominant = 4.0 * np.eye(shape[-1])[rng.permutation(shape[-1])]
-        yield Sample(((draw(rng, dtype, shape, -1, 1).astype(np.float64) + dominant).astype(dtype.numpy),))
+        invertible = draw(rng, dtype, shape, -1, 1).astype(np.float64) + dominant
+        yield Sample((invertible.astype(dtype.numpy),), fixed=(0,))
 
 
 @op(

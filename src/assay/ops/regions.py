@@ -174,7 +174,8 @@ def roi_align(
 ) -> Array:
     """Regions (x₁, y₁, x₂, y₂) · scale of the named images of x (N, C, H, W), each pooled into height × width bins. A
     bin is looked at in `sampling`² places (0: as many as it has pixels) by bilinear interpolation; `mode` avg takes
-    their mean, max the largest weighted pixel. `aligned` puts pixel centres at halves; without, regions are 1 × 1 at least."""
+    their mean, max the largest weighted pixel. `aligned` puts pixel centres at
+    halves; without it regions are 1 × 1 at least."""
     corners = rois * scale - (0.5 if aligned else 0.0)
     starts, extents = corners[:, 1::-1], corners[:, 3:1:-1] - corners[:, 1::-1]
     steps = (extents if aligned else np.maximum(extents, 1)) / [height, width]

@@ -15,7 +15,7 @@ from assay.ir.types import Shape
 from assay.ops.regex import compile_pattern
 from assay.ops.registry import Compute, Sample, op
 from assay.ops.samples import Rng, draw
-from assay.ops.shapes import broadcasting, same
+from assay.ops.shapes import broadcasting
 
 
 def strings(items: Sequence[Any], shape: Sequence[int] | None = None) -> Array:
@@ -46,9 +46,14 @@ def string_concat(x: Array, y: Array) -> Array:
     return np.asarray(np.add(x, y), dtype=object)
 
 
+def _matched_shape(x: Fact, *, pattern: str) -> list[Shape]:
+    compile_pattern(pattern)
+    return [x.shape]
+
+
 @op(
     "string -> bool",
-    shape=same,
+    shape=_matched_shape,
     host=True,
     samples=lambda rng, dtype: [
         Sample((draw(rng, dtypes.string, (3, 4)),), {"pattern": pattern}) for pattern in ("[ab]+", "", "(?i)Z.*")
@@ -76,9 +81,10 @@ def _split_shapes(x: Fact, *, delimiter: str, limit: int) -> list[Shape]:
 )
 def string_split(x: Array, *, delimiter: str = "", limit: int = -1) -> tuple[Array, Array]:
     """The parts of each string between delimiters, filled up with empty strings to equal counts along a new last axis,
-    and how many parts there are. No delimiter stands for white space, runs of it counting once; at most `limit` splits
-    are made if it is not negative."""
-    parts: list[list[str]] = [text.split(delimiter or None, limit) for text in x.reshape(-1).tolist()]
+    and how many parts there are. No delimiter stands for white space, runs of it counting once and those at the ends
+    not at all; at most `limit` splits are made if it is not negative."""
+    texts: list[str] = x.reshape(-1).tolist()
+    parts = [text.split(delimiter, limit) if delimiter else text.strip().split(None, limit) for text in texts]
     counts = np.array([len(part) for part in parts], np.int64)
     width = int(counts.max(initial=0))
     filled = [text for part in parts for text in part + [""] * (width - len(part))]
@@ -143,7 +149,9 @@ def _gram_ids(pool: Array, windows: Array, size: int) -> tuple[Array, Array]:
     return ids.reshape(-1), found
 
 
-def _ngram_shape(x: Fact, *, columns: Sequence[int], **attrs: Any) -> list[Shape]:
+def _ngram_shape(x: Fact, *, columns: Sequence[int], mode: str, **attrs: Any) -> list[Shape]:
+    if mode not in ("TF", "IDF", "TFIDF"):
+        raise ValueError(f"'{mode}' is none of TF, IDF, TFIDF")
     size = max(columns, default=-1) + 1
     if x.shape is None:
         return [None]
@@ -184,8 +192,8 @@ def ngram_counts(
     """How often each n-gram of `pool` occurs in the rows of x, at 0 … `skips` tokens between its own.
 
     The pool holds all 1-grams, then all 2-grams and so on, from `starts`; n-gram number i is counted in column
-    `columns[i]`; only those with a length within `lengths` (two numbers) are. `mode` is TF (counts), IDF (the column's
-    weight where it occurs) or TFIDF (counts times weights).
+    `columns[i]` and has weight `weights[i]`; only those with a length within `lengths` (two numbers) count. `mode` is TF
+    (counts), IDF (the weight where it occurs) or TFIDF (counts times weights).
     """
     tokens = strings(pool) if dtypes.of(x) is dtypes.string else np.array(pool, np.int64)
     vocabulary = np.unique(tokens) if tokens.size else tokens
@@ -199,7 +207,7 @@ def ngram_counts(
         if lengths[0] <= n <= lengths[1] and len(grams):
             for skip in range(skips + 1 if n > 1 else 1):
                 _count(counts, rows, grams, own_columns, skip + 1, vocabulary.size)
-    return _weighted(counts, mode, weights).reshape(*x.shape[:-1], counts.shape[1])
+    return _weighted(counts, mode, columns, weights).reshape(*x.shape[:-1], counts.shape[1])
 
 
 def _count(counts: Array, rows: Array, grams: Array, columns: Array, stride: int, size: int) -> None:
@@ -214,12 +222,12 @@ def _count(counts: Array, rows: Array, grams: Array, columns: Array, stride: int
     np.add.at(counts, (row, column_of[found[row, place]]), 1)
 
 
-def _weighted(counts: Array, mode: str, weights: Sequence[float]) -> Array:
-    if mode not in ("TF", "IDF", "TFIDF"):
-        raise ValueError(f"'{mode}' is none of TF, IDF, TFIDF")
+def _weighted(counts: Array, mode: str, columns: Sequence[int], weights: Sequence[float]) -> Array:
     base = np.minimum(counts, 1) if mode == "IDF" else counts
     if mode == "TF" or not weights:
         return base
-    if len(weights) < counts.shape[1]:
-        raise ValueError(f"{counts.shape[1]} columns have {len(weights)} weights")
-    return base * np.array(weights[: counts.shape[1]])
+    if len(weights) != len(columns):
+        raise ValueError(f"{len(columns)} n-grams have {len(weights)} weights")
+    by_column = np.zeros(counts.shape[1])
+    by_column[np.array(columns)] = weights
+    return base * by_column

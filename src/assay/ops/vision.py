@@ -26,31 +26,25 @@ _STEPS: Mapping[str, Array] = {"nearest": np.arange(1), "linear": np.arange(2), 
 """The elements that a mode reads, counted from the one at or below the place."""
 
 
-def _reflect(x: Array, low: float, high: float) -> Array:
-    """x mirrored at `low` and `high` until it lies between them."""
-    span = high - low
-    return low + span - np.abs(np.mod(x - low, 2 * span) - span) if span > 0 else np.full_like(x, low)
-
-
-def _inside(x: Array, size: int, padding: str, align_corners: bool) -> Array:
-    """Places, or positions of elements, brought into the axis as `padding` says."""
-    low, high = (0.0, size - 1.0) if align_corners else (-0.5, size - 0.5)
-    if padding == "border":
-        return np.where((x < low) | (x > high), np.clip(x, 0, size - 1), x)
-    return _reflect(x, low, high) if padding == "reflection" else x
+def _reflect(x: Array, size: int, align_corners: bool) -> Array:
+    """x mirrored at the ends of an axis until it lies on it."""
+    low, span = (0.0, size - 1.0) if align_corners else (-0.5, float(size))
+    return low + span - np.abs(np.mod(x - low, 2 * span) - span) if span > 0 else np.zeros_like(x)
 
 
 def _axis_taps(places: Array, size: int, mode: str, padding: str, align_corners: bool) -> tuple[Array, Array]:
     """For normalised places on one axis, the elements to read and their weights, both (…, taps)."""
     x = (places + 1) / 2 * (size - 1) if align_corners else ((places + 1) * size - 1) / 2
-    x = _inside(np.rint(x).astype(np.float64) if mode == "nearest" else x, size, padding, align_corners)
+    x = np.rint(x).astype(np.float64) if mode == "nearest" else x
+    if padding == "border":
+        x = np.clip(x, -2, size + 1)  # further out, where infinity lies, there is nothing but border
     taps = np.floor(x)[..., None] + _STEPS[mode]
     distance = np.abs(taps - x[..., None])
     weights = cubic_weight(distance, _CUBIC_A) if mode == "cubic" else 1 - distance
     if padding == "zeros":
         weights = np.where((taps >= 0) & (taps < size), weights, 0.0)
-    positions = _inside(taps, size, padding, align_corners).astype(np.int64)
-    return np.clip(positions, 0, size - 1), weights
+    positions = _reflect(taps, size, align_corners) if padding == "reflection" else taps
+    return np.clip(positions.astype(np.int64), 0, size - 1), weights
 
 
 def _grid_shape(x: Fact, grid: Fact, **attrs: Any) -> list[Shape]:
@@ -63,32 +57,26 @@ def _grid_shape(x: Fact, grid: Fact, **attrs: Any) -> list[Shape]:
     return [(*x.shape[:2], *grid.shape[1:-1])]
 
 
-def _inside_parts(b: Any, x: Any, size: Any, padding: str, align_corners: bool) -> Any:
-    last = b.sub(size, 1)
-    low, high = (b.mul(last, 0), last) if align_corners else (b.constant(-0.5, b.dtype(x)), b.sub(size, 0.5))
-    if padding == "border":
-        beyond = b.bit_or(b.lt(x, low), b.lt(high, x))
-        return b.where(beyond, b.clip(x, 0, last), x)
-    if padding == "zeros":
-        return x
-    span = b.sub(high, low)
+def _reflect_parts(b: Any, x: Any, size: Any, align_corners: bool) -> Any:
+    low, span = (0.0, b.sub(size, 1)) if align_corners else (-0.5, size)
     folded = b.abs(b.sub(b.mod(b.sub(x, low), b.mul(span, 2)), span))
-    return b.where(b.lt(0, span), b.add(low, b.sub(span, folded)), low)
+    return b.where(b.lt(0, span), b.add(b.sub(span, folded), low), 0)
 
 
 def _axis_taps_parts(b: Any, places: Any, size: Any, work: DType, mode: str, padding: str, align: bool) -> Any:
     shifted, count = b.add(places, 1), b.cast(size, dtype=b.dtype(places))
     x = b.mul(b.div(shifted, 2), b.sub(count, 1)) if align else b.div(b.sub(b.mul(shifted, count), 1), 2)
-    count = b.cast(size, dtype=work)
-    x = _inside_parts(b, converted(b, b.round(x) if mode == "nearest" else x, work), count, padding, align)
+    x, count = converted(b, b.round(x) if mode == "nearest" else x, work), b.cast(size, dtype=work)
+    if padding == "border":
+        x = b.clip(x, -2, b.add(count, 1))
     x = b.unsqueeze(x, axes=(-1,))
     taps = b.add(b.floor(x), _STEPS[mode])
     distance = b.abs(b.sub(taps, x))
     weights = _cubic_parts(b, distance) if mode == "cubic" else b.sub(1, distance)
     if padding == "zeros":
         weights = b.where(b.bit_and(b.lt(-1, taps), b.lt(taps, count)), weights, 0)
-    positions = b.cast(_inside_parts(b, taps, count, padding, align), dtype=dtypes.i64)
-    return b.clip(positions, 0, b.sub(size, 1)), weights
+    positions = _reflect_parts(b, taps, count, align) if padding == "reflection" else taps
+    return b.clip(b.cast(positions, dtype=dtypes.i64), 0, b.sub(size, 1)), weights
 
 
 def _cubic_parts(b: Any, d: Any) -> Any:

@@ -340,6 +340,16 @@ def _right_factor(s: Step, g: Value) -> Value:
     return s.b.reshape(unbroadcast(s.b, s.b.matmul(_turned(s.b, x), wide), y), s.b.shape_of(s.x[1]))
 
 
+def _determinant(s: Step, g: Value) -> Value:
+    scale = s.b.unsqueeze(s.b.mul(g, s.out[0]), axes=(-2, -1))
+    return s.b.mul(scale, _turned(s.b, s.b.inverse(s.x[0])))
+
+
+def _inverse(s: Step, g: Value) -> Value:
+    turned = _turned(s.b, s.out[0])
+    return s.b.neg(s.b.matmul(turned, s.b.matmul(g, turned)))
+
+
 _SCALED: dict[str, tuple[Rule, ...]] = {
     "sqrt": (lambda s, g: s.b.div(g, s.b.mul(s.out[0], 2.0)),),
     "exp": (lambda s, g: s.b.mul(g, s.out[0]),),
@@ -398,6 +408,8 @@ _RULES: dict[str, tuple[Rule | None, ...]] = {
     "cum_sum": (_cum_sum,),
     "sort": (_sort,),
     "matmul": (_left_factor, _right_factor),
+    "det": (_determinant,),
+    "inverse": (_inverse,),
 }
 """By op, one rule an input."""
 

@@ -46,7 +46,8 @@ class NodeArg:
 
 
 class InferenceSession:
-    """Runs an ONNX model. Takes a path or the model's bytes; `providers` name targets, best first.
+    """Runs an ONNX model. Takes a path or the model's bytes; `providers` name targets, best first (ONNX Runtime's
+    pairs of a name and options are taken too).
 
     `session.run(None, {"x": array})` gives all outputs as a list. Beyond ONNX Runtime: `explain()` says
     where every node runs, `observe(feeds, names)` gives any intermediate result.
@@ -56,7 +57,7 @@ class InferenceSession:
         self,
         path_or_bytes: str | Path | bytes,
         sess_options: SessionOptions | None = None,
-        providers: Sequence[str] | None = None,
+        providers: Sequence[str | tuple[str, Any]] | None = None,
         **options: Any,
     ) -> None:
         chosen = replace(sess_options or SessionOptions(), **options)
@@ -73,12 +74,12 @@ class InferenceSession:
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that a run takes."""
         graph = self.session.source
-        return [node_arg(name, value.type) for name, value in zip(graph.input_names, graph.inputs, strict=True)]
+        return [self._described(name, value.type) for name, value in zip(graph.input_names, graph.inputs, strict=True)]
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs that a run gives."""
         graph = self.session.lowered
-        return [node_arg(name, value.type) for name, value in zip(graph.output_names, graph.outputs, strict=True)]
+        return [self._described(name, value.type) for name, value in zip(graph.output_names, graph.outputs, strict=True)]
 
     def get_providers(self) -> list[str]:
         """The targets in use: the one asked for, and the oracle that takes what it refuses."""
@@ -92,14 +93,21 @@ class InferenceSession:
         """Intermediate results by their names in the model."""
         return self.session.observe(feeds, names)
 
+    def _described(self, name: str, kind: Type) -> NodeArg:
+        """As `node_arg`; dims without a name of their own, which are called INPUT.AXIS inside, are None."""
+        given = zip(self.session.source.input_names, self.session.source.inputs, strict=True)
+        inner = {f"{i}.{axis}" for i, v in given for axis in range(len(getattr(v.type, "shape", None) or ()))}
+        found = node_arg(name, kind)
+        return replace(found, shape=[None if dim in inner else dim for dim in found.shape])
 
-def _target_of(providers: Sequence[str]) -> str:
+
+def _target_of(providers: Sequence[str | tuple[str, Any]]) -> str:
     """The first provider that exists here."""
-    for provider in providers:
-        name = _ORT_PROVIDERS.get(provider, provider)
+    names = [provider if isinstance(provider, str) else provider[0] for provider in providers]
+    for name in (_ORT_PROVIDERS.get(name, name) for name in names):
         if name in target_names():
             return name
-    raise NotFound(f"none of {list(providers)} is a target here", hint=f"there is {', '.join(target_names())}")
+    raise NotFound(f"none of {', '.join(names)} is a target here", hint=f"there is {', '.join(target_names())}")
 
 
 def node_arg(name: str, kind: Type) -> NodeArg:

@@ -181,9 +181,9 @@ def test_sequences(name: str, way: tuple[bool, Any]) -> None:
     [
         ("g (seq(float) s, int64 at) => (float out) { out = SequenceAt(s, at) }", [[f32(1)], np.asarray(1)]),
         ("g (seq(float) s) => (seq(float) out) { out = SequenceErase(s) }", [[]]),
-        ("g (seq(float) s, float[1] x, int64 at) => (seq(float) out) { out = SequenceInsert(s, x, at) }", [[], f32(1), np.asarray(1)]),
-        ("g (seq(float) s) => (float[n] out) { out = ConcatFromSequence <axis: int = 0> (s) }", [[]]),
-        ("g (float[3] x, int64[2] by) => (seq(float[n]) out) { out = SplitToSequence(x, by) }", [f32(3), np.array([2, 2])]),
+        ("g (seq(float) s, float x, int64 n) => (seq(float) y) { y = SequenceInsert(s, x, n) }", [[], A, np.array(1)]),
+        ("g (seq(float[m]) s) => (float[n] out) { out = ConcatFromSequence <axis: int = 0> (s) }", [[]]),
+        ("g (float[3] x, int64[2] by) => (seq(float[n]) y) { y = SplitToSequence(x, by) }", [f32(3), np.array([2, 2])]),
         ("g (float[3] x, int64 by) => (seq(float[n]) out) { out = SplitToSequence(x, by) }", [f32(3), np.asarray(0)]),
     ],
 )  # fmt: skip
@@ -194,7 +194,9 @@ def test_sequences_say_what_does_not_fit(text: str, inputs: list[Any]) -> None:
 
 def test_a_sequence_takes_one_dtype() -> None:
     with pytest.raises(LowerFailed, match="meet"):
-        ours(parsed("g (float x, int64 y) => (seq(float) out) { out = SequenceConstruct(x, y) }"), [f32(), np.asarray(1)])
+        ours(
+            parsed("g (float x, int64 y) => (seq(float) out) { out = SequenceConstruct(x, y) }"), [f32(), np.asarray(1)]
+        )
 
 
 # --- optionals
@@ -204,8 +206,9 @@ def optional_model(kind: str) -> onnx.ModelProto:
     return parsed(
         f"""g (optional({kind}) x, bool c) => (bool has, {kind} out) {{
             has = OptionalHasElement(x)
+            z = Constant <value = float[1] {{7.0}}> ()
             out = If (has) <then_branch = t () => ({kind} a) {{ a = OptionalGetElement(x) }},
-                            else_branch = e () => ({kind} b) {{ z = Constant <value = float[1] {{7.0}}> () b = Identity(z) }}>
+                            else_branch = e () => ({kind} b) {{ b = Identity(z) }}>
         }}"""
     )
 
@@ -263,13 +266,17 @@ TEXTS = [
     Text("StringConcat", [words("a", "b").reshape(2, 1), words("x", "", "ü")]),
     Text("StringConcat", [words("a").reshape(()), words("x", "y")]),
     *(
-        Text("StringSplit", [words("a,b,,c", "", ",", "no")], {"delimiter": ",", **more}, 2)
+        Text("StringSplit", [words("a,b,,c", ",", "no")], {"delimiter": ",", **more}, 2)
         for more in ({}, {"maxsplit": 1}, {"maxsplit": 0}, {"maxsplit": 9})
     ),
     *(Text("StringSplit", [words("  a  b c ", "x", "")], more, 2) for more in ({}, {"delimiter": "", "maxsplit": 1})),
     Text("StringSplit", [words("a::b", "::").reshape(1, 2)], {"delimiter": "::"}, 2),
     *(
-        Text("StringNormalizer", [x], {"case_change_action": case, "is_case_sensitive": sensitive, "stopwords": stops})
+        Text(
+            "StringNormalizer",
+            [x],
+            {"case_change_action": case, "is_case_sensitive": sensitive, "stopwords": stops, "locale": "C.UTF-8"},
+        )
         for x in (words("Monday", "tuesday", "MONDAY"), words("monday", "Tuesday").reshape(1, 2))
         for case in ("NONE", "LOWER", "UPPER")
         for sensitive in (0, 1)
@@ -282,7 +289,7 @@ def text_model(case: Text) -> onnx.ModelProto:
     names = [f"x{i}" for i in range(len(case.inputs))]
     codes = {"O": TensorProto.STRING, "i": TensorProto.INT64}
     infos = [
-        helper.make_tensor_value_info(name, codes[x.dtype.kind], [None] * x.ndim)
+        helper.make_tensor_value_info(name, codes[x.dtype.kind], x.shape)
         for name, x in zip(names, case.inputs, strict=True)
     ]
     results = [f"y{i}" for i in range(case.outputs)]
@@ -322,7 +329,9 @@ def test_ngrams(mode: str, lengths: tuple[int, int], skips: int, text: bool) -> 
         "weights": [0.5, 1.0, 2.0, 3.0, 0.25, 4.0, 8.0, 1.5],
     }
     if text:
-        case = Text("TfIdfVectorizer", [x.astype(str).astype(object)], {**attrs, "pool_strings": [str(i) for i in pool]})
+        case = Text(
+            "TfIdfVectorizer", [x.astype(str).astype(object)], {**attrs, "pool_strings": [str(i) for i in pool]}
+        )
     else:
         case = Text("TfIdfVectorizer", [x], {**attrs, "pool_int64s": pool})
     for inputs in (case.inputs, [case.inputs[0][1]]):
@@ -333,15 +342,16 @@ def test_ngrams(mode: str, lengths: tuple[int, int], skips: int, text: bool) -> 
 # --- regular expressions
 
 PATTERNS = [
-    r"", r"a*", r"(a|b)+c?", r"[^ab]+", r"\d{2,3}", r"\d{2,}x", r"x{,2}", r"[[:alpha:]]+", r"[[:^alpha:]\d]+", r"\w+\s\w+",
-    r"(?i)straße|ab", r"a(?i)b(?-i)c", r"(?:a|(?i:b))", r".+", r"(?s).+", r"^ab$", r"(?m)^a$\n^b$", r"\Aab\z", r"\bab\b",
-    r"a\Bb", r"\Qa.b\E", r"\Qa.b", r"\x61\x{62}", r"\141b", r"\pL+", r"\p{Lu}\P{Lu}+", r"[\p{Nd}a-c]+", r"[]a]+", r"[a\-z]",
-    r"[a-]+", r"(?P<n>a)b", r"(?<n>a)b", r"(?U)a+", r"a+?b*?", r"\.", r"[\d\s]+", r"a{0}b", r"(a{2}){2}", r"\t|\n", r"é+",
-    r"(?i)[A-C]+", r"(?i)k", r"a||b", r"()",
+    r"", r"a*", r"(a|b)+c?", r"[^ab]+", r"\d{2,3}", r"\d{2,}x", r"x{,2}", r"[[:alpha:]]+", r"[[:^alpha:]\d]+",
+    r"\w+\s\w+", r"(?i)straße|ab", r"a(?i)b(?-i)c", r"(?:a|(?i:b))", r".+", r"(?s).+", r"^ab$", r"(?m)^a$\n^b$",
+    r"\Aab\z", r"\bab\b", r"a\Bb", r"\Qa.b\E", r"\Qa.b", r"\x61\x{62}", r"\141b", r"\pL+", r"\p{Lu}\P{Lu}+",
+    r"[\p{Nd}a-c]+", r"[]a]+", r"[a\-z]", r"[a-]+", r"(?P<n>a)b", r"(?<n>a)b", r"(?U)a+", r"a+?b*?", r"\.",
+    r"[\d\s]+", r"a{0}b", r"(a{2}){2}", r"\t|\n", r"é+", r"(?i)[A-C]+", r"(?i)k", r"a||b", r"()",
 ]  # fmt: skip
 SUBJECTS = [
-    "", "a", "b", "ab", "aB", "AB", "ba", "aab", "abc", "aBc", "ac", "cc", "12", "123", "1234", "123x", "x", "xx", "x{,2}",
-    "straße", "STRASSE", "a b", "a\nb", "ab\n", "a.b", "axb", "Ab", "É", "éé", "]", "-", "z", "aaaa", "\t", "é1", "K", "\u212a", "a1",
+    "", "a", "b", "ab", "aB", "AB", "ba", "aab", "abc", "aBc", "ac", "cc", "12", "123", "1234", "123x", "x", "xx",
+    "x{,2}", "straße", "STRASSE", "a b", "a\nb", "ab\n", "a.b", "axb", "Ab", "É", "éé", "]", "-", "z", "aaaa",
+    "\t", "é1", "K", "\u212a", "a1",
 ]  # fmt: skip
 
 
@@ -354,8 +364,8 @@ def test_patterns_match_what_re2_matches(pattern: str) -> None:
 
 
 BAD_PATTERNS = [
-    r"(", r")", r"[", r"a**", r"*a", r"\1", r"(?=a)", r"(?<=a)", r"(?!a)", r"\Z", r"[b-a]", r"a{2,1}", r"a{1001}", r"\8",
-    r"[[:what:]]", r"\p{Nope}", r"(?z)", r"\x{110000}", "(" * 200 + ")" * 200, r"((a{1000}){1000}){1000}",
+    r"(", r")", r"[", r"a**", r"*a", r"\1", r"(?=a)", r"(?<=a)", r"(?!a)", r"\Z", r"[b-a]", r"a{2,1}", r"a{1001}",
+    r"\8", r"[[:what:]]", r"\p{Nope}", r"(?z)", r"\x{110000}", r"((a{1000}){1000}){1000}",
 ]  # fmt: skip
 
 
@@ -366,6 +376,11 @@ def test_patterns_that_re2_refuses_are_refused(pattern: str) -> None:
         ours(model, [words("a")])
     with pytest.raises(onnxruntime.capi.onnxruntime_pybind11_state.Fail):
         theirs(model, {"x0": words("a")})
+
+
+def test_groups_nest_only_so_deep() -> None:
+    with pytest.raises(ValueError, match="nest deeper"):
+        compile_pattern("(" * 2000 + ")" * 2000)
 
 
 def test_no_pattern_takes_more_than_linear_time() -> None:
@@ -427,8 +442,8 @@ def numeric(f: Any, x: Any) -> Any:
 def test_gradients_of_a_small_network(way: tuple[bool, Any]) -> None:
     """With an initializer on the way, sizes that are symbols, and a body that the model's function opens up."""
     model = parsed(
-        f"""g (double[n, 3] x, double[3, 4] w, double[4] c) => (double y, double[n, 3] dx, double[3, 4] dw, double[4] dc)
-        <double two = {{2}}> {{
+        f"""g (double[n, 3] x, double[3, 4] w, double[4] c) =>
+            (double y, double[n, 3] dx, double[3, 4] dw, double[4] dc) <double two = {{2}}> {{
             h = MatMul(x, w)
             z = Add(h, c)
             a = Gelu(z)
@@ -449,7 +464,8 @@ def test_gradients_of_a_small_network(way: tuple[bool, Any]) -> None:
 
 def test_gradients_of_a_convolution() -> None:
     model = parsed(
-        f"""g (double[1, 2, 5, 5] x, double[3, 2, 3, 3] w) => (double[a, b, c, d] y, double[1, 2, 5, 5] dx, double[3, 2, 3, 3] dw) {{
+        f"""g (double[1, 2, 5, 5] x, double[3, 2, 3, 3] w) =>
+            (double[a, b, c, d] y, double[1, 2, 5, 5] dx, double[3, 2, 3, 3] dw) {{
             h = Conv <pads = [1, 1, 1, 1], strides = [2, 2]> (x, w)
             a = Relu(h)
             y = MaxPool <kernel_shape = [2, 2]> (a)
@@ -499,18 +515,19 @@ def test_gradients_are_taken_where_the_inputs_say() -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("y = Det(x)", "det has no derivative"),
+        ("y = CumProd(x, zero)", "cum_prod has no derivative"),
         ("k = NonZero(x) z = Cast <to: int = 11> (k) s = ReduceSum(x) y = Mul(z, s)", "known only after a run"),
     ],
 )
 def test_gradients_say_what_has_none(body: str, message: str) -> None:
-    text = f"g (double[2, 2] x) => (double[2, 2] dx) {{ {body} dx = {GRADIENT} <xs = [\"x\"], y = \"y\"> (x) }}"
+    gradient = f'dx = {GRADIENT} <xs = ["x"], y = "y"> (x)'
+    text = f"g (double[2, 2] x) => (double[2, 2] dx) <int64 zero = {{0}}> {{ {body} {gradient} }}"
     with pytest.raises(LowerFailed, match=message):
-        ours(parsed(text, training=True), [np.eye(2)])
+        ours(parsed(text, opset=26, training=True), [np.eye(2)])
 
 
 def test_a_gradient_of_itself_is_refused() -> None:
-    text = f"g (double x) => (double d) {{ d = {GRADIENT} <xs = [\"x\"], y = \"d\"> (x) }}"
+    text = f'g (double x) => (double d) {{ d = {GRADIENT} <xs = ["x"], y = "d"> (x) }}'
     with pytest.raises(LimitExceeded, match="nest"):
         ours(parsed(text, training=True), [np.asarray(1.0)])
 
@@ -525,5 +542,3 @@ def test_initializers_that_equal_other_constants_stay_apart() -> None:
         training=True,
     )
     assert [float(v) for v in ours(model, [np.asarray(3.0)])] == [12.0, 6.0]
-
-

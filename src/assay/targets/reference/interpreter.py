@@ -21,7 +21,7 @@ from assay.ir.dims import Dim, Expr, evaluate
 from assay.ir.dtypes import FLOATS, Array, DType, is_array
 from assay.ir.facts import SMALL, Fact
 from assay.ir.graph import Graph, Node, Value, used
-from assay.ir.types import OptionalType, SequenceType, TensorType, Type, UnknownType
+from assay.ir.types import MapType, OptionalType, SequenceType, TensorType, Type, UnknownType
 from assay.limits import Limits
 from assay.ops.builder import check_size
 from assay.ops.lowering import lower
@@ -250,6 +250,8 @@ def _restored(value: Any, kind: Type) -> Any:
         return [_restored(item, kind.elem) for item in value]
     if isinstance(kind, OptionalType):
         return None if value is None else _restored(value, kind.elem)
+    if isinstance(kind, MapType):
+        return {key: _restored(item, kind.value).item() for key, item in value.items()}
     return value
 
 

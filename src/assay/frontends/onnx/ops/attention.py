@@ -134,8 +134,11 @@ def attention(
     if n.results < 4:
         result = b.sdpa(*given, **attrs)
         return (join_heads(b, result) if packed else result), keys, values
+    mode = n.int("qk_matmul_output_mode")
+    if not 0 <= mode <= 3:
+        raise ValueError(f"there is no qk_matmul_output_mode {mode}")
     result, scores = attention_parts(b, *given, **attrs)
-    stage = scores[n.int("qk_matmul_output_mode")]
+    stage = scores[mode]
     return (join_heads(b, result) if packed else result), keys, values, cast_to(b, stage, dtype)
 
 

@@ -285,15 +285,17 @@ def matmul_nbits(
     if groups is not None or n.int("weight_prepacked", 0):
         raise ValueError("MatMulNBits with g_idx or prepacked weights is not supported")
     rows, columns, bits, block = n.int("N"), n.int("K"), n.int("bits", 4), n.int("block_size")
+    if min(rows, columns, block) < 1:
+        raise ValueError(f"weights of {rows} × {columns} in blocks of {block} are not possible")
     blocks = -(-columns // block)
     weights = b.reshape(_unpacked(b, packed, bits), (rows, blocks * block))
     scale = b.reshape(scales, (rows, blocks))
     if zeros is not None and b.dtype(zeros).is_float:
-        spread = np.arange(blocks * block) // block
+        spread = b.div(b.iota(blocks * block), block)
         offset = b.gather(b.reshape(zeros, (rows, blocks)), spread, axis=1)
         dense = b.mul(b.sub(b.cast(weights, dtype=b.dtype(zeros)), offset), b.gather(scale, spread, axis=1))
     else:
-        point = b.constant(np.full((rows, blocks), 1 << (bits - 1)), dtypes.u8)
+        point = b.expand(b.constant(1 << (bits - 1), dtypes.u8), (rows, blocks))
         if zeros is not None:
             point = b.slice(_unpacked(b, b.reshape(zeros, (rows, -1)), bits), [0], [blocks], [1], axes=(1,))
         dense = b.dequantize_linear(weights, scale, point, dtype=b.dtype(x), axis=1, block=block)

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
-from assay.frontends.onnx.ops.attention import Frontier, combined, extended, join_heads, split_heads, visible
+from assay.frontends.onnx.ops.attention import (
+    Frontier,
+    combined,
+    extended,
+    join_heads,
+    shared_heads,
+    split_heads,
+    visible,
+)
 from assay.frontends.onnx.ops.common import as_i64, scalar
 from assay.frontends.onnx.ops.microsoft import microsoft_op
 from assay.frontends.onnx.ops.microsoft_quantized import matmul_integer_to_float
@@ -295,8 +301,7 @@ def _with_sink(b: Builder, n: Source, heads: Heads, mask: Value, sink: Value | N
     shape = b.vector(*(b.size(scores, axis) for axis in range(3)), 1)
     weights = b.softmax(b.concat(scores, b.expand(term, shape), axis=3), axis=3)
     kept = cast_to(b, b.slice(weights, [0], [-1], [1], axes=(3,)), b.dtype(q))
-    shared = np.repeat(np.arange(n.int("kv_num_heads")), n.int("num_heads") // n.int("kv_num_heads"))
-    return b.matmul(kept, b.gather(v, shared, axis=1))
+    return b.matmul(kept, shared_heads(b, q, v))
 
 
 def _group_heads(b: Builder, n: Source, query: Value, key: Value | None, value: Value | None) -> Heads:

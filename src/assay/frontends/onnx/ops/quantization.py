@@ -6,6 +6,7 @@ from assay.frontends.onnx.registry import Builder, Results, Source, onnx_op
 from assay.ir import dtypes
 from assay.ir.dtypes import FLOATS, DType
 from assay.ir.graph import Value
+from assay.ops.attention import cast_to
 
 
 def _stated(n: Source, name: str) -> DType | None:
@@ -26,8 +27,8 @@ def quantize_linear(b: Builder, n: Source, x: Value, scale: Value, zero: Value |
         raise ValueError(f"output_dtype asks for {target}, the zero point is {b.dtype(zero)}")
     wide = _stated(n, "precision") or _carrier_of(b.dtype(scale))
     return b.quantize_linear(
-        b.cast(x, dtype=wide),
-        b.cast(scale, dtype=wide),
+        cast_to(b, x, wide),
+        cast_to(b, scale, wide),
         zero,
         dtype=target,
         axis=n.int("axis", 1),
@@ -42,7 +43,7 @@ def dequantize_linear(b: Builder, n: Source, x: Value, scale: Value, zero: Value
     carrier = _carrier_of(b.dtype(scale))
     return b.dequantize_linear(
         x,
-        b.cast(scale, dtype=carrier),
+        cast_to(b, scale, carrier),
         zero,
         dtype=_stated(n, "output_dtype") or carrier,
         axis=n.int("axis", 1),
@@ -85,8 +86,7 @@ def qlinear_matmul(
     scale: Value,
     zero: Value,
 ) -> Results:
-    wide = b.dtype(scale)
-    product = b.cast(integer_product(b, x, x_zero, y, y_zero), dtype=dtypes.f32)
+    product = cast_to(b, integer_product(b, x, x_zero, y, y_zero), dtypes.f32)
     factor = b.div(b.mul(by_row(b, x_scale), y_scale), scale)
-    scaled = b.mul(product, factor if wide is dtypes.f32 else b.cast(factor, dtype=dtypes.f32))
+    scaled = b.mul(product, cast_to(b, factor, dtypes.f32))
     return b.quantize_linear(scaled, 1.0, zero, dtype=b.dtype(zero))

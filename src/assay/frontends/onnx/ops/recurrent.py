@@ -71,7 +71,9 @@ def _layer(
 ) -> Results:
     """Run `core` in every direction. `parameters` (weights, biases …) lead with the axis of directions, `states` too
     unless the batch comes first."""
-    directions = _DIRECTIONS[n.str("direction").lower()]
+    directions = _DIRECTIONS.get(n.str("direction").lower())
+    if directions is None:
+        raise ValueError(f"there is no direction '{n.str('direction')}'")
     batch_first = n.flag("layout", 0)
     axis = 1 if batch_first else 0
     sequence = b.transpose(x, perm=(1, 0, 2)) if batch_first else x
