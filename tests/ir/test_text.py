@@ -28,7 +28,7 @@ from assay.limits import DEFAULT
 SAMPLE = """\
 graph "main" core (%0 "x": f32[batch, 3], %1 "go": bool[], %7 "s": map<string, opt<seq<i64[*]>>>) {
   const %2: f32[2] = [1.0, -inf]
-  const %3: f32[20] = zlib"eNpjYKAuAAAAUAAB"
+  const %3: f32[20] = zlib"DATA"
   const %9: string[] = "a\\n\\u{d800}\\"b"
   %4: f32[2*batch, n[1..8]], %40: f32[?] = conv(%0, _) {b = b"\\u{0}", k = [2, 2.5, none, [f32]], "to do" = i8[1] [3]}\
  from "onnx.Conv@11" "conv1" in "layer1" at "f.py":12 passes ["fold"]
@@ -37,7 +37,7 @@ graph "main" core (%0 "x": f32[batch, 3], %1 "go": bool[], %7 "s": map<string, o
     graph "then" core () {
       return %2
     }
-    graph "else" "level 2" (%6: f32[2]) {
+    graph "else" "level 2" (%6: f32[2], %2: ?) {
       %8: f32[2] = add(%6, %2) from "onnx.Add@14"
       name "inner" = %8
       return %8
@@ -46,7 +46,7 @@ graph "main" core (%0 "x": f32[batch, 3], %1 "go": bool[], %7 "s": map<string, o
   name "conv1_out" = %4
   return %4 "out", %5 "other"
 }
-"""
+""".replace("DATA", base64.b64encode(zlib.compress(bytes(80))).decode())
 
 
 def round_trip(graph: Graph) -> Graph:
@@ -68,6 +68,7 @@ def test_the_sample_prints_as_it_is() -> None:
     assert conv.attrs["b"] == b"\0"
     assert conv.inputs[1] is None
     assert branch.regions[0].outputs[0] is next(iter(graph.constants))
+    assert branch.regions[1].inputs[1] is not next(iter(graph.constants))  # at another level, its ids are its own
     assert graph.names["conv1_out"] is conv.outputs[0]
     assert branch.origin.merged == (Origin("onnx.Not@1", "n", merged=(Origin("a"),)), Origin("b"))
     assert conv.origin == Origin("onnx.Conv@11", "conv1", "layer1", "f.py", 12, ("fold",))
@@ -210,13 +211,16 @@ REFUSED: dict[str, tuple[str, str, int, int]] = {
     "some names": ('graph "g" core (%0 "a": f32[], %1: f32[]) { return }', "a name for each", 1, 53),
     "an unknown statement": (node("let"), "expected 'const', a node, 'name' or 'return', found 'let'", 2, 3),
     "a late constant": (node('_ = f() from "f"\nconst'), "expected a node, 'name' or 'return'", 3, 1),
-    "an unknown type": ('graph "g" core (%0: f33', "expected a type, found 'f33'", 1, 21),
+    "an unknown type": ('graph "g" core (%0: f33', "expected a type: 'f33'", 1, 21),
+    "no type": ('graph "g" core (%0: 3', "expected a type, found '3'", 1, 21),
     "a type without dims": ('graph "g" core (%0: f32)', r"expected '\[', found '\)'", 1, 24),
     "a bad dim": ('graph "g" core (%0: f32[a b])', "expected a dim", 1, 25),
     "a missing dim": ('graph "g" core (%0: f32[a,,b])', "expected a dim", 1, 27),
     "a division by zero": ('graph "g" core (%0: f32[1//0])', "expected a dim", 1, 25),
     "an undefined value": (node('_ = f(%1) from "f"'), "%1 is not defined before", 2, 9),
     "a value of its own": (node('%1: f32[] = f(%1) from "f"'), "%1 is not defined before", 2, 17),
+    "a capture at another level": (node('_ = f() [graph "r" l () { return %0'), "%0 is not defined", 2, 36),
+    "a definition in a region": (node('_ = f() [graph "r" core (%0: ?)'), "%0 is defined twice", 2, 28),
     "two definitions": (node('%0: f32[] = f() from "f"'), "%0 is defined twice", 2, 3),
     "two attributes": (node('_ = f() {a = 1, a = 2} from "f"'), "'a' is given twice", 2, 19),
     "two names": (node('name "a" = %0\nname "a" = %0'), "'a' is given twice", 3, 6),
@@ -293,7 +297,7 @@ def test_deep_dims_are_refused() -> None:
 
 
 def test_a_type_alone_reads_back_and_nothing_may_follow() -> None:
-    for text in ("f32[]", "map<string, opt<seq<i64[n, ?]>>>", "bf16[*]"):
+    for text in ("?", "f32[]", "opt<?>", "map<string, opt<seq<i64[n, ?]>>>", "bf16[*]"):
         assert str(parse_type(text)) == text
     with pytest.raises(ImportFailed, match="expected the end of the text, found 'x'"):
         parse_type("f32[] x")

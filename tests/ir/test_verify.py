@@ -21,7 +21,7 @@ from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Node, Origin, Value
 from assay.ir.parser import parse_graph
 from assay.ir.printer import INLINE, print_graph
-from assay.ir.types import MapType, OptionalType, SequenceType, TensorType, Type
+from assay.ir.types import MapType, OptionalType, SequenceType, TensorType, Type, UnknownType
 from assay.ir.verify import verify
 
 # ---- the same graph ------------------------------------------------------------------------------------------
@@ -65,14 +65,6 @@ def assert_same_attr(a: Any, b: Any) -> None:
         assert a == b
 
 
-def round_trip(graph: Graph) -> Graph:
-    text = print_graph(graph)
-    back = parse_graph(text)
-    assert print_graph(back) == text
-    assert_same(graph, back)
-    return back
-
-
 # ---- random graphs -------------------------------------------------------------------------------------------
 
 texts = st.text(st.characters(exclude_categories=()), max_size=6) | st.sampled_from(["x", "_", "none", "a.b", "return"])
@@ -87,7 +79,7 @@ compounds = st.builds(compound, symbols, symbols, st.integers(-2, 3))
 dims = st.integers(0, 9) | symbols | st.just(UNKNOWN) | compounds
 tensor_types = st.builds(TensorType, st.sampled_from(dtypes.ALL), st.none() | st.lists(dims, max_size=3).map(tuple))
 types = st.recursive(
-    tensor_types,
+    tensor_types | st.just(UnknownType()),
     lambda inner: st.one_of(
         inner.map(SequenceType), inner.map(OptionalType), st.builds(MapType, st.sampled_from(dtypes.ALL), inner)
     ),
@@ -131,20 +123,20 @@ attrs = st.recursive(
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
-    return draw_graph(draw, itertools.count(draw(st.integers(0, 9))), (), 0)
+    return draw_graph(draw, itertools.count(draw(st.integers(0, 9))), (), 0, draw(texts))
 
 
 def names_for(values: tuple[Value, ...]) -> st.SearchStrategy[tuple[str, ...]]:
     return st.just(()) | st.tuples(*[texts] * len(values))
 
 
-def draw_graph(draw: st.DrawFn, ids: Iterator[int], outer: tuple[Value, ...], depth: int) -> Graph:
+def draw_graph(draw: st.DrawFn, ids: Iterator[int], outer: tuple[Value, ...], depth: int, level: str) -> Graph:
     inputs = tuple(Value(next(ids), draw(types)) for _ in range(draw(st.integers(0, 2))))
     contents = draw(st.lists(arrays(), max_size=2))
     constants = {Value(next(ids), TensorType(dtypes.of(a), a.shape)): a for a in contents}
     seen, nodes = [*outer, *inputs, *constants], list[Node]()
     for _ in range(draw(st.integers(0, 3 - depth))):
-        node = draw_node(draw, ids, tuple(seen), depth)
+        node = draw_node(draw, ids, tuple(seen), depth, level)
         nodes.append(node)
         seen.extend(node.outputs)
     some = st.lists(st.sampled_from(seen), max_size=3) if seen else st.just(list[Value]())
@@ -159,19 +151,21 @@ def draw_graph(draw: st.DrawFn, ids: Iterator[int], outer: tuple[Value, ...], de
         names=names,
         input_names=draw(names_for(inputs)),
         output_names=draw(names_for(outputs)),
-        level=draw(texts | st.just("core")),
+        level=level,
     )
 
 
-def draw_node(draw: st.DrawFn, ids: Iterator[int], seen: tuple[Value, ...], depth: int) -> Node:
-    regions = draw(st.integers(0, 2)) if depth < 2 else 0
+def draw_node(draw: st.DrawFn, ids: Iterator[int], seen: tuple[Value, ...], depth: int, level: str) -> Node:
+    scopes = {level: (ids, seen)}  # a region of another level has ids of its own and captures nothing
+    levels = draw(st.lists(st.just(level) | texts, max_size=2)) if depth < 2 else []
+    regions = [draw_graph(draw, *scopes.get(at, (itertools.count(), ())), depth + 1, at) for at in levels]
     return Node(
         op=draw(texts),
         inputs=tuple(draw(st.lists(st.sampled_from([None, *seen]), max_size=3))),
         outputs=tuple(Value(next(ids), draw(types)) for _ in range(draw(st.integers(0, 2)))),
         origin=draw(origins),
         attrs=draw(st.dictionaries(texts, attrs, max_size=2)),
-        regions=tuple(draw_graph(draw, ids, seen, depth + 1) for _ in range(regions)),
+        regions=tuple(regions),
     )
 
 
@@ -179,7 +173,11 @@ def draw_node(draw: st.DrawFn, ids: Iterator[int], seen: tuple[Value, ...], dept
 @given(graphs())
 def test_any_graph_reads_back(graph: Graph) -> None:
     verify(graph)
-    verify(round_trip(graph))
+    text = print_graph(graph)
+    back = parse_graph(text)
+    assert print_graph(back) == text
+    assert_same(graph, back)
+    verify(back)
 
 
 # ---- broken rules --------------------------------------------------------------------------------------------
@@ -261,6 +259,7 @@ BROKEN: dict[str, Broken] = {
     "a result of the holder": (lambda p: p.change_region(outputs=(p.two,)), "output %2 is not defined", REGION),
     "a use of what is inside": (lambda p: p.change_second(inputs=(p.deep,)), "%4 belongs to a region", SECOND),
     "an output from inside": (lambda p: replace(p.graph, outputs=(p.deep,)), "output %4 belongs to a region", MAIN),
+    "a capture at another level": (lambda p: p.change_region(level="l"), "the input %0 is not defined", INNER),
     # names
     "a name for nothing": (lambda p: replace(p.graph, names={"n": NEW}), "the name 'n' %99 is not defined", MAIN),
     "a name for what is inside": (lambda p: replace(p.graph, names={"n": p.deep}), "name 'n' %4 belongs to", MAIN),
@@ -318,6 +317,12 @@ def test_a_node_is_named_by_what_it_is_and_where_it_comes_from() -> None:
     with pytest.raises(VerifyFailed) as caught:
         verify(Parts().change_first(inputs=(NEW, None)))
     assert caught.value.where == "%2 = first(%99, None) from src.first 'one' in m at f.py:3"
+
+
+def test_a_region_of_another_level_has_ids_of_its_own() -> None:
+    p = Parts()
+    inner = Node("inner", (p.x,), (p.two,), Origin("o"))
+    verify(p.change_region(level="l", inputs=(p.x,), nodes=(inner,), outputs=(p.two,), names={}))
 
 
 def test_a_level_adds_its_own_rules() -> None:

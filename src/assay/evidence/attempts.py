@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
@@ -75,8 +75,9 @@ def _failed(error: Exception, stage: str, seconds: float) -> Attempt:
 class Worker:
     """Attempts in a process of its own, which is started anew when it dies or takes too long."""
 
-    def __init__(self, spec: str, timeout: float = 120.0) -> None:
-        self._spec, self._timeout = spec, timeout
+    def __init__(self, spec: str, timeout: float = 120.0, serve: Callable[[str, Connection], None] | None = None) -> None:
+        """`serve` is what the process runs; it is `serve` of this module unless a test says otherwise."""
+        self._spec, self._timeout, self._serve = spec, timeout, serve or _SERVE
         self._live: tuple[SpawnProcess, Connection] | None = None
 
     def attempt(self, model: Model, feeds: Sequence[Mapping[str, Any]]) -> Attempt:
@@ -115,7 +116,7 @@ class Worker:
     def _start(self) -> tuple[SpawnProcess, Connection]:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(self._spec, theirs), daemon=True)
+        process = context.Process(target=self._serve, args=(self._spec, theirs), daemon=True)
         process.start()
         theirs.close()
         ours.recv()  # it says when it is ready, so that its start is not counted
@@ -123,7 +124,8 @@ class Worker:
         return self._live
 
 
-def _serve(spec: str, line: Connection) -> None:
+def serve(spec: str, line: Connection) -> None:
+    """Attempt whatever comes along `line` until it is closed."""
     who = engine(spec)
     line.send("ready")
     while True:
@@ -132,6 +134,9 @@ def _serve(spec: str, line: Connection) -> None:
         except EOFError:
             return
         line.send(attempt(who, model, feeds))
+
+
+_SERVE = serve
 
 
 def _exit(code: int | None) -> str:

@@ -27,12 +27,12 @@ MAX_DEPTH = 100
 _QUOTED = r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"'
 _TOKEN = re.compile(
     rf"(?P<value>%[0-9]+)|(?P<bytes>b{_QUOTED})|(?P<zlib>zlib{_QUOTED})|(?P<string>{_QUOTED})|(?P<word>{WORD})"
-    r"|(?P<number>-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?|-inf)|(?P<mark>\.\.\.|[(){}\[\]<>,:=])|(?P<end>\Z)"
+    r"|(?P<number>-?[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?|-inf)|(?P<mark>\.\.\.|[(){}\[\]<>,:=?])|(?P<end>\Z)"
 )
 _SPACE = re.compile(r"[ \t\r\n]*")
 _DIM_MARK = re.compile(r"`[^`]*`|[()\[\],]")
 
-_CONTAINERS: dict[str, Callable[[Type], Type]] = {"seq": SequenceType, "opt": OptionalType}
+_CONTAINERS: dict[str, Callable[..., Type]] = {"seq": SequenceType, "opt": OptionalType, "map": MapType}
 _RANKS: dict[str, Shape] = {"": (), "*": None}
 _DTYPES = {dtype.name: dtype for dtype in dtypes.ALL}
 
@@ -90,7 +90,7 @@ class _Tokens:
     def attempt(self, make: Callable[[], T], what: str, at: int) -> T:
         try:
             return make()
-        except (ValueError, ArithmeticError) as error:
+        except (ValueError, ArithmeticError, LookupError) as error:
             self.fail(f"expected {what}: {error}", at)
 
     def items(self, item: Callable[[], T], close: str) -> list[T]:
@@ -132,9 +132,7 @@ class _Parser(_Tokens):
         self.guard(depth, DEFAULT.nesting)
         self.need("graph")
         name, level = self.string("the graph's name"), self.plain("the graph's level")
-        outside = self.values
-        if around not in (None, level):
-            self.values = {}
+        outside, self.values = self.values, self.values if around in (None, level) else {}
         self.need("(")
         inputs = self.items(self.input, ")")
         self.need("{")
@@ -256,29 +254,23 @@ class _Parser(_Tokens):
 
     def type(self, depth: int) -> Type:
         self.guard(depth, MAX_DEPTH)
-        if self.word in _CONTAINERS:
-            container = _CONTAINERS[self.word]
-            self.next()
-            self.need("<")
-            kind = container(self.type(depth + 1))
-        elif self.take("?"):
+        if self.take("?"):
             return UnknownType()
-        elif self.take("map"):
-            self.need("<")
-            key = self.dtype()
-            self.need(",")
-            kind = MapType(key, self.type(depth + 1))
-        else:
+        if self.word not in _CONTAINERS:
             return TensorType(self.dtype(), self.shape())
+        container = _CONTAINERS[self.word]
+        self.next()
+        self.need("<")
+        key: list[DType] = []
+        if container is MapType:
+            key.append(self.dtype())
+            self.need(",")
+        kind = container(*key, self.type(depth + 1))
         self.need(">")
         return kind
 
     def dtype(self) -> DType:
-        if self.word not in _DTYPES:
-            self.expected("a type")
-        found = _DTYPES[self.word]
-        self.next()
-        return found
+        return self.read("word", "a type", dtypes.by_name)
 
     def shape(self) -> Shape:
         if self.word != "[":

@@ -192,8 +192,8 @@ def ngram_counts(
     """How often each n-gram of `pool` occurs in the rows of x, at 0 … `skips` tokens between its own.
 
     The pool holds all 1-grams, then all 2-grams and so on, from `starts`; n-gram number i is counted in column
-    `columns[i]` and has weight `weights[i]`; only those with a length within `lengths` (two numbers) count. `mode` is TF
-    (counts), IDF (the weight where it occurs) or TFIDF (counts times weights).
+    `columns[i]` and has weight `weights[i]`; only those with a length within `lengths` (two numbers) count. `mode` is
+    TF (counts), IDF (the weight where it occurs) or TFIDF (counts times weights).
     """
     tokens = strings(pool) if dtypes.of(x) is dtypes.string else np.array(pool, np.int64)
     vocabulary = np.unique(tokens) if tokens.size else tokens

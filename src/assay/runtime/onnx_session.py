@@ -11,6 +11,7 @@ from assay.errors import NotFound
 from assay.frontends.onnx import load
 from assay.ir.dims import UNKNOWN
 from assay.ir.dtypes import DType
+from assay.ir.graph import Value
 from assay.ir.types import MapType, OptionalType, SequenceType, TensorType, Type
 from assay.runtime.session import Explanation, Session, SessionOptions
 from assay.runtime.targets import target_names
@@ -74,12 +75,12 @@ class InferenceSession:
     def get_inputs(self) -> list[NodeArg]:
         """The inputs that a run takes."""
         graph = self.session.source
-        return [self._described(name, value.type) for name, value in zip(graph.input_names, graph.inputs, strict=True)]
+        return [self._described(name, value) for name, value in zip(graph.input_names, graph.inputs, strict=True)]
 
     def get_outputs(self) -> list[NodeArg]:
         """The outputs that a run gives."""
         graph = self.session.lowered
-        return [self._described(name, value.type) for name, value in zip(graph.output_names, graph.outputs, strict=True)]
+        return [self._described(name, value) for name, value in zip(graph.output_names, graph.outputs, strict=True)]
 
     def get_providers(self) -> list[str]:
         """The targets in use: the one asked for, and the oracle that takes what it refuses."""
@@ -93,11 +94,11 @@ class InferenceSession:
         """Intermediate results by their names in the model."""
         return self.session.observe(feeds, names)
 
-    def _described(self, name: str, kind: Type) -> NodeArg:
+    def _described(self, name: str, value: Value) -> NodeArg:
         """As `node_arg`; dims without a name of their own, which are called INPUT.AXIS inside, are None."""
         given = zip(self.session.source.input_names, self.session.source.inputs, strict=True)
         inner = {f"{i}.{axis}" for i, v in given for axis in range(len(getattr(v.type, "shape", None) or ()))}
-        found = node_arg(name, kind)
+        found = node_arg(name, value.type)
         return replace(found, shape=[None if dim in inner else dim for dim in found.shape])
 
 
