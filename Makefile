@@ -44,7 +44,7 @@ lint: venv ## ruff and pyright
 test: venv assets lint ## lint, then every test
 	@$(BIN)/python -m pytest -n auto $(ARGS)
 
-demo: venv ## a first look at what Assay does
+demo: venv assets ## a first look at what Assay does: speech to text, and where each op ran
 	@$(BIN)/python -m assay.cli demo $(ARGS)
 
 fuzz: venv ## random graphs on every target against the oracle
@@ -56,8 +56,9 @@ mutate: venv ## 10,000 damaged models, each of which must run or be refused prop
 bench: venv ## every script in bench/
 	@set -e; for script in bench/*.py; do $(BIN)/python $$script $(ARGS); done
 
-conformance: venv ## the ONNX backend tests, and the score
-	@$(BIN)/python -m assay.cli conformance $(ARGS)
+conformance: venv ## the official ONNX suite here and on its peers; writes docs/conformance.md
+	@$(BIN)/python -m assay.cli conformance --target reference --target reference:decomposed \
+		--peer onnx-reference --peer onnxruntime $(ARGS)
 
 lock: ## re-make requirements/*.txt from pyproject.toml
 	@test -x .lock-venv/bin/pip-compile || { $(PYTHON) -m venv .lock-venv && .lock-venv/bin/python -m pip -qq install pip-tools==7.6.2; }

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from deadly_peer import die_at_once, serve_deadly
 
 from assay.errors import NotFound
-from assay.evidence import attempts
 from assay.evidence.attempts import Attempt, Worker
 from assay.evidence.conformance import Outcome, Record, excuse, judged, mismatch, run_conformance
 from assay.evidence.conformance_page import page, write_page
@@ -164,35 +161,8 @@ def test_versions_of_peers(name: str) -> None:
 # --- peers that die
 
 
-class Deadly:
-    """A peer that does what its model's content says."""
-
-    def __init__(self, model: bytes) -> None:
-        self.model = model
-
-    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        if self.model == b"crash":
-            os.abort()
-        if self.model == b"hang":
-            time.sleep(60)
-        if self.model == b"lack":
-            raise NotImplementedError("no such op\n(at some place)")
-        return {"y": f32(len(self.model))}
-
-
-class FakeEngine:
-    name = "deadly"
-    load = Deadly
-
-
-def serve_deadly(spec: str, line: Any) -> None:
-    """What the process of a worker runs, with the fake engine in place."""
-    attempts.engine = lambda name: FakeEngine()  # type: ignore[assignment]
-    attempts.serve(spec, line)
-
-
-def test_a_crash_or_a_hang_costs_one_case(monkeypatch: pytest.MonkeyPatch) -> None:
-    with Worker("deadly", timeout=5.0, serve=serve_deadly) as worker:
+def test_a_crash_or_a_hang_costs_one_case() -> None:
+    with Worker("deadly", timeout=5.0, main=serve_deadly) as worker:
         found = {name: worker.attempt(name.encode(), [{}]) for name in ("good", "crash", "hang", "lack", "fine")}
     assert {name: tried.status for name, tried in found.items()} == {
         "good": "pass",
@@ -206,6 +176,12 @@ def test_a_crash_or_a_hang_costs_one_case(monkeypatch: pytest.MonkeyPatch) -> No
     assert found["lack"].reason == "NotImplementedError: no such op"
     assert found["fine"].outputs is not None
     assert found["fine"].outputs[0]["y"] == 4
+
+
+def test_a_peer_that_cannot_start_is_a_crash() -> None:
+    with Worker("deadly", main=die_at_once) as worker:
+        tried = worker.attempt(b"", [{}])
+    assert (tried.status, tried.reason) == ("crash", "the process died with exit code 3")
 
 
 # --- the page
@@ -238,12 +214,13 @@ def test_the_page_lists_every_case_that_does_not_pass() -> None:
 
 def test_the_page_and_the_readme_are_written(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
-    readme.write_text("top\n<!-- conformance: begin (written by `assay conformance`) -->\nold\n<!-- conformance: end -->\nrest\n")
+    begin, end = "<!-- conformance: begin (written by `assay conformance`) -->", "<!-- conformance: end -->"
+    readme.write_text(f"top\n{begin}\nold\n{end}\nrest\n")
     for _ in range(2):
         write_page(tmp_path / "docs" / "conformance.md", outcome(), "assay conformance")
     text = readme.read_text()
     assert text.startswith("top\n")
     assert text.endswith("rest\n")
     assert "old" not in text
-    assert text.count("1 of 3") == 1
+    assert text.count(begin) == text.count(end) == text.count("1 of 3") == 1
     assert (tmp_path / "docs" / "conformance.md").read_text().startswith("# Conformance\n")

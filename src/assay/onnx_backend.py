@@ -1,4 +1,4 @@
-"""Assay as an ONNX backend: `onnx.backend.test.BackendTest(assay.onnx_backend, __name__)` takes this module as it is."""
+"""Assay as an ONNX backend: `onnx.backend.test.BackendTest(assay.onnx_backend, __name__)` takes this module unchanged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class AssayRep(BackendRep):
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """All outputs, for inputs given in order or by name."""
-        feeds: dict[str, Any] = dict(inputs if hasattr(inputs, "keys") else zip(self.session.input_names, inputs))
+        in_order = zip(self.session.input_names, inputs, strict=False)
+        feeds: dict[str, Any] = dict(inputs if hasattr(inputs, "keys") else in_order)
         return namedtupledict("Outputs", list(self.session.output_names))(*self.session.run(feeds).values())
 
 
@@ -39,14 +40,19 @@ class AssayBackend(Backend):
 
     @classmethod
     def run_node(
-        cls, node: onnx.NodeProto, inputs: Any, device: str = "CPU", outputs_info: Sequence[Any] | None = None, **kwargs: Any
+        cls,
+        node: onnx.NodeProto,
+        inputs: Any,
+        device: str = "CPU",
+        outputs_info: Sequence[Any] | None = None,
+        **kwargs: Any,
     ) -> tuple[Any, ...]:
-        """Run one node of the newest opset on arrays."""
+        """Run one node of the newest opset on arrays, one for each input that the node names."""
         infos = [
             onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
-            for name, array in zip(node.input, inputs, strict=True)
+            for name, array in zip(filter(None, node.input), inputs, strict=True)
         ]
-        outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in node.output]
+        outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in node.output if name]
         model = onnx.helper.make_model(onnx.helper.make_graph([node], "node", infos, outputs))
         return cls.run_model(model, inputs, device, **kwargs)
 

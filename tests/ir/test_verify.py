@@ -234,11 +234,7 @@ FIRST, SECOND, INNER, MAIN, REGION = "from src.first 'one' in m at f.py:3", "src
 BROKEN: dict[str, Broken] = {
     # every value is defined once
     "an input twice": (lambda p: replace(p.graph, inputs=(p.x, p.x), input_names=()), "%0 is defined twice", MAIN),
-    "an input that is a constant": (
-        lambda p: replace(p.graph, inputs=(p.x, p.const), input_names=()),
-        "%1 is def",
-        MAIN,
-    ),
+    "an input and constant": (lambda p: replace(p.graph, inputs=(p.const,)), "%1 is defined twice", MAIN),
     "an output of two nodes": (lambda p: p.change_second(outputs=(p.last, p.two)), "%2 is defined twice", SECOND),
     "in a region and around it": (lambda p: p.change_inner(outputs=(p.deep, p.x)), "%0 is defined twice", INNER),
     "in a region and later": (lambda p: p.change_second(outputs=(p.last, p.deep)), "%4 is defined twice", SECOND),
@@ -285,8 +281,8 @@ BROKEN: dict[str, Broken] = {
     # nodes
     "no origin": (lambda p: p.change_first(origin=Origin("")), "the origin of the node names no op", "first"),
     "an input that is no value": (lambda p: p.change_second(inputs=("x",)), "'x' is no value of the graph", SECOND),
-    "an output that is no value": (lambda p: p.change_second(outputs=(None,)), "None is no value", SECOND),
     "an input of the graph": (lambda p: replace(p.graph, inputs=(p.x, 1), input_names=()), "1 is no value", MAIN),
+    "an output that is no value": (lambda p: p.change_second(outputs=(None,)), "None is no value", SECOND),
     "a value without a type": (
         lambda p: replace(p.graph, inputs=(p.x, UNTYPED), input_names=()),
         "has no type",
@@ -319,10 +315,11 @@ def test_a_node_is_named_by_what_it_is_and_where_it_comes_from() -> None:
     assert caught.value.where == "%2 = first(%99, None) from src.first 'one' in m at f.py:3"
 
 
-def test_a_region_of_another_level_has_ids_of_its_own() -> None:
+def test_a_region_of_another_level_has_ids_and_rules_of_its_own() -> None:
     p = Parts()
     inner = Node("inner", (p.x,), (p.two,), Origin("o"))
-    verify(p.change_region(level="l", inputs=(p.x,), nodes=(inner,), outputs=(p.two,), names={}))
+    graph = p.change_region(level="l", inputs=(p.x,), nodes=(inner,), outputs=(p.two,), names={})
+    verify(graph, lambda node: "is not of my level" if node.op == "inner" else None)
 
 
 def test_a_level_adds_its_own_rules() -> None:

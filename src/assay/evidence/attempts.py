@@ -72,19 +72,35 @@ def _failed(error: Exception, stage: str, seconds: float) -> Attempt:
     return Attempt(status, stage, f"{kind}: {lines[0] if lines else ''}", seconds)
 
 
+def serve(spec: str, line: Connection) -> None:
+    """Attempt whatever comes along `line` until it is closed."""
+    who = engine(spec)
+    line.send("ready")
+    while True:
+        try:
+            model, feeds = line.recv()
+        except EOFError:
+            return
+        line.send(attempt(who, model, feeds))
+
+
 class Worker:
     """Attempts in a process of its own, which is started anew when it dies or takes too long."""
 
-    def __init__(self, spec: str, timeout: float = 120.0, serve: Callable[[str, Connection], None] | None = None) -> None:
-        """`serve` is what the process runs; it is `serve` of this module unless a test says otherwise."""
-        self._spec, self._timeout, self._serve = spec, timeout, serve or _SERVE
+    def __init__(self, spec: str, timeout: float = 600.0, main: Callable[[str, Connection], None] = serve) -> None:
+        """`main` is what the process runs."""
+        self._spec, self._timeout, self._main = spec, timeout, main
         self._live: tuple[SpawnProcess, Connection] | None = None
+        self._starting = False
 
     def attempt(self, model: Model, feeds: Sequence[Mapping[str, Any]]) -> Attempt:
         """As `attempt`, with `crash` and `timeout` as further ways to fail."""
         process, line = self._live or self._start()
         started = time.perf_counter()
         try:
+            if self._starting:
+                line.recv()  # it says when it is ready, so that its start is not counted
+                self._starting, started = False, time.perf_counter()
             line.send((model, list(feeds)))
             if line.poll(self._timeout):
                 return line.recv()
@@ -116,27 +132,11 @@ class Worker:
     def _start(self) -> tuple[SpawnProcess, Connection]:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=self._serve, args=(self._spec, theirs), daemon=True)
+        process = context.Process(target=self._main, args=(self._spec, theirs), daemon=True)
         process.start()
         theirs.close()
-        ours.recv()  # it says when it is ready, so that its start is not counted
-        self._live = process, ours
+        self._live, self._starting = (process, ours), True
         return self._live
-
-
-def serve(spec: str, line: Connection) -> None:
-    """Attempt whatever comes along `line` until it is closed."""
-    who = engine(spec)
-    line.send("ready")
-    while True:
-        try:
-            model, feeds = line.recv()
-        except EOFError:
-            return
-        line.send(attempt(who, model, feeds))
-
-
-_SERVE = serve
 
 
 def _exit(code: int | None) -> str:

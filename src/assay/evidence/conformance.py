@@ -111,7 +111,7 @@ def run_conformance(
     contains: str = "",
     *,
     watch: Callable[[Record, int, int], None] | None = None,
-    timeout: float = 120.0,
+    timeout: float = 600.0,
 ) -> Outcome:
     """Run the suite on every engine named in `specs`. `watch` sees each record as it is made, and how many
     there are of how many. Peers run in processes of their own, so that a crash costs one case."""

@@ -1,7 +1,7 @@
 """Who is asked about a random graph: the decomposed oracle, the same on symbolic dims, and onnxruntime.
 
-A peer answers for as much of a graph as it can. Nodes that it lacks are cut out, their results becoming inputs, and each
-one is counted with its reason; known deviations from the standard are such reasons too, listed here as data.
+A peer answers for as much of a graph as it can. Nodes that it lacks are cut out, their results becoming inputs, and
+each one is counted with its reason; known deviations from the standard are such reasons too.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from assay.errors import AssayError
-from assay.evidence.fuzz_graphs import Case, with_constants, without
+from assay.evidence.fuzz_deviations import DEVIATIONS, REFUSALS
+from assay.evidence.fuzz_graphs import Case, alone, with_constants, without
 from assay.ir import dtypes
 from assay.ir.dims import symbol
-from assay.ir.dtypes import Array
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType
@@ -94,59 +94,8 @@ def _told(error: Exception) -> str:
 
 # --- onnxruntime
 
-
-@dataclass(frozen=True)
-class Deviation:
-    """Where onnxruntime 1.31 gives something else than the standard says, or crashes, or the standard says nothing."""
-
-    op: str
-    reason: str
-    applies: Callable[[Node, Sequence[Any]], bool]
-
-
-def _always(node: Node, inputs: Sequence[Any]) -> bool:
-    return True
-
-
-def _has_nan(node: Node, inputs: Sequence[Any]) -> bool:
-    return any(x is not None and dtypes.of(x) in dtypes.FLOATS and bool(np.isnan(x).any()) for x in inputs)
-
-
-def _is_dtype(*names: str) -> Callable[[Node, Sequence[Any]], bool]:
-    return lambda node, inputs: dtypes.of(inputs[0]).name in names
-
-
-def _out_of_range(node: Node, inputs: Sequence[Any]) -> bool:
-    source, target = dtypes.of(inputs[0]), node.attrs["dtype"]
-    if not source.is_float or not target.is_integer:
-        return False
-    low, high = target.limits
-    wide = inputs[0].astype(np.float64)
-    return not bool(((wide > low - 1) & (wide < high + 1)).all())
-
-
-def _negative_power_of_zero(node: Node, inputs: Sequence[Any]) -> bool:
-    base, exponent = inputs
-    return base.dtype.kind in "iu" and bool(np.any((base == 0) & (exponent < 0)))
-
-
-def _string_blocks(node: Node, inputs: Sequence[Any]) -> bool:
-    axis = node.attrs["axis"] % inputs[0].ndim
-    return inputs[0].dtype == object and int(np.prod(inputs[0].shape[axis + 1 :])) != 1
-
-
-DEVIATIONS: tuple[Deviation, ...] = (
-    Deviation("cast", "ONNX leaves a float beyond the range of an integer undefined", _out_of_range),
-)
-"""What is not asked of onnxruntime."""
-
-REFUSALS: dict[str, str] = {
-    r"is not currently registered or supported": "onnxruntime has no tensors of this dtype",
-}
-"""Messages by which onnxruntime declines a node that the standard allows, with what they mean."""
-
-_NODE = re.compile(r"(?:[Nn]ode with name '|Name:'|Node \(|in node \()(\d+)\.")
-_NOT_IMPLEMENTED = "NOT_IMPLEMENTED"
+OPSETS = (26, 21)
+"""The versions of the standard that are tried: onnxruntime implements some ops in the older one only."""
 
 
 class OnnxRuntime:
@@ -155,11 +104,21 @@ class OnnxRuntime:
     name = "onnxruntime"
 
     def ask(self, case: Case) -> Answer:
+        """The answer in the first of `OPSETS` that leaves nothing out, else the one that leaves out the least."""
+        answers: list[Answer] = []
+        for opset in OPSETS:
+            answer = self._ask(case, opset)
+            if answer.failure or not answer.left_out:
+                return answer
+            answers.append(answer)
+        return min(answers, key=lambda answer: len(answer.left_out))
+
+    def _ask(self, case: Case, opset: int) -> Answer:
         """Export what can be exported, leave out what onnxruntime declines, run the rest."""
         left_out = [(node, reason) for node in case.graph.nodes if (reason := deviation(node, case))]
         part = without(case, [node for node, _ in left_out]) if left_out else case
         while part.graph.nodes:
-            outcome = self._try(part)
+            outcome = _attempt(part, opset)
             if isinstance(outcome, str):
                 return Answer(left_out=left_out, failure=outcome)
             if isinstance(outcome, dict):
@@ -168,44 +127,57 @@ class OnnxRuntime:
             part = without(part, [outcome[0]])
         return Answer(left_out=left_out)
 
-    def _try(self, case: Case) -> dict[Value, Any] | tuple[Node, str] | str:
-        """The outputs; or a node to leave out, and why; or what went wrong."""
-        from assay.evidence.peers import open_onnxruntime, run_onnxruntime
-        from assay.frontends.onnx.export import NotInOnnx, export_graph
 
-        fed = with_constants(case, [v for v in case.graph.inputs if case.values[v].dtype == object])
-        try:
-            model = export_graph(fed.graph)
-        except NotInOnnx as refusal:
-            return case.graph.nodes[refusal.index], refusal.message
-        feeds = {f"input{i}": array for i, array in enumerate(fed.inputs)}
-        try:
-            results = run_onnxruntime(open_onnxruntime(model.SerializeToString(), optimized=False), feeds)
-        except Exception as error:
-            return _declined(case.graph, str(error))
-        return {value: np.asarray(results[f"output{i}"]) for i, value in enumerate(case.graph.outputs)}
+def _attempt(case: Case, opset: int) -> dict[Value, Any] | tuple[Node, str] | str:
+    """The outputs; or a node to leave out, and why; or what went wrong."""
+    from assay.evidence.peers import open_onnxruntime, run_onnxruntime
+    from assay.frontends.onnx.export import NotInOnnx, export_graph
+
+    fed = with_constants(case, [v for v in case.graph.inputs if case.values[v].dtype == object])
+    try:
+        model = export_graph(fed.graph, opset)
+    except NotInOnnx as refusal:
+        return case.graph.nodes[refusal.index], refusal.message
+    feeds = {f"input{i}": array for i, array in enumerate(fed.inputs)}
+    try:
+        results = run_onnxruntime(open_onnxruntime(model.SerializeToString(), optimized=False), feeds)
+    except Exception as error:
+        return _declined(case, opset, str(error))
+    return {value: np.asarray(results[f"output{i}"]) for i, value in enumerate(case.graph.outputs)}
 
 
-def _declined(graph: Graph, message: str) -> tuple[Node, str] | str:
-    found = _NODE.search(message)
-    if found is None:
-        return f"onnxruntime: {message[:500]}"
-    node = graph.nodes[int(found.group(1))]
-    if _NOT_IMPLEMENTED in message:
-        return node, f"onnxruntime does not implement {_dtypes(node)}"
+_NODE = re.compile(r"(?:[Nn]ode with name '|Name:'|Node \(|in node \(|node:')(\d+)\.")
+
+
+def _declined(case: Case, opset: int, message: str) -> tuple[Node, str] | str:
+    """The node that onnxruntime declines, and why; or the message, where it is none of those that are known."""
     reason = next((reason for pattern, reason in REFUSALS.items() if re.search(pattern, message)), None)
-    return f"onnxruntime: {message[:500]}" if reason is None else (node, reason)
+    if reason is None:
+        return f"onnxruntime: {message[:500]}"
+    found = _NODE.search(message)
+    if found is not None:
+        node = case.graph.nodes[int(found.group(1))]
+        return node, reason.format(node.op, _dtypes(node))
+    if len(case.graph.nodes) == 1:
+        return case.graph.nodes[0], reason.format(case.graph.nodes[0].op, _dtypes(case.graph.nodes[0]))
+    for node in case.graph.nodes:
+        outcome = _attempt(alone(case, node), opset)
+        if isinstance(outcome, tuple):
+            return outcome
+    return f"onnxruntime: {message[:500]}"
 
 
 def _dtypes(node: Node) -> str:
     kinds = [v.type.dtype.name for v in node.inputs if v is not None and isinstance(v.type, TensorType)]
-    return f"{node.op} of {', '.join(dict.fromkeys(kinds))}"
+    return ", ".join(dict.fromkeys(kinds))
 
 
 def deviation(node: Node, case: Case) -> str:
     """Why this node is not asked of onnxruntime; empty if it is."""
     inputs = [None if value is None else case.values[value] for value in node.inputs]
-    rows = (row for row in DEVIATIONS if row.op == node.op)
+    if any(x is not None and dtypes.of(x).kind == "complex" for x in inputs):
+        return "onnxruntime has no complex tensors"
+    rows = (row for row in DEVIATIONS if node.op in row.ops)
     return next((row.reason for row in rows if row.applies(node, inputs)), "")
 
 

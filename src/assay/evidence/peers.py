@@ -78,6 +78,7 @@ def open_onnxruntime(model: Model, folder: str = "", *, optimized: bool = True) 
     ort = _ort()
     options = ort.SessionOptions()
     options.log_severity_level = 4
+    ort.set_default_logger_severity(4)
     if not optimized:
         options.intra_op_num_threads = 1
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL

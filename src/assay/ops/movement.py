@@ -244,8 +244,9 @@ def _slice_shape(x: Fact, starts: Fact, ends: Fact, steps: Fact, *, axes: Sequen
         raise ValueError(f"{len(axes)} axes are sliced with {[len(bound) for bound in bounds]} starts, ends and steps")
     if 0 in bounds[2]:
         raise ValueError("a slice has the step 0")
-    for axis, start, end, step in zip(axes_of(axes, len(shape)), *bounds, strict=True):
-        shape[axis] = _slice_dim(shape[axis], start, end, step)
+    low, high, stride = bounds
+    for i, axis in enumerate(axes_of(axes, len(shape))):
+        shape[axis] = _slice_dim(shape[axis], low[i], high[i], stride[i])
     return [tuple(shape)]
 
 
@@ -509,7 +510,7 @@ def _trilu_parts(b: Any, x: Any, k: Any, *, upper: bool) -> Any:
 )
 def trilu(x: Array, k: Array, *, upper: bool) -> Array:
     """The upper or lower triangle of the last two axes, counted from diagonal k; zero elsewhere."""
-    rows: Array = np.arange(x.shape[-2])[:, None] + int(k)
-    columns: Array = np.arange(x.shape[-1])
+    rows = np.arange(int(x.shape[-2]))[:, None] + int(k)
+    columns = np.arange(int(x.shape[-1]))
     return np.where(rows <= columns if upper else columns <= rows, x, np.zeros((), x.dtype))
 

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 from assay.ir import dtypes
 from assay.ir.dtypes import DType
+
+
+def check_among(what: str, value: str, allowed: Iterable[str]) -> None:
+    """ValueError if an attribute is none of the words that it may be."""
+    words = list(allowed)
+    if value not in words:
+        raise ValueError(f"the {what} is '{value}', not one of {', '.join(words)}")
 
 
 def converted(b: Any, x: Any, dtype: DType) -> Any:

@@ -14,7 +14,7 @@ from assay.ir.dtypes import FLOATS, Array, DType, boolean
 from assay.ir.facts import SMALL, Fact
 from assay.ir.graph import Graph
 from assay.ir.types import Shape, TensorType, Type
-from assay.ops.parts import converted, scalar_size, volume, working
+from assay.ops.parts import check_among, converted, scalar_size, volume, working
 from assay.ops.reduction import sort_order
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
@@ -22,7 +22,8 @@ from assay.ops.samples import Rng, draw, listed
 # --- roi_align
 
 
-def _roi_shape(x: Fact, rois: Fact, images: Fact, *, height: int, width: int, **attrs: Any) -> list[Shape]:
+def _roi_shape(x: Fact, rois: Fact, images: Fact, *, height: int, width: int, mode: str, **attrs: Any) -> list[Shape]:
+    check_among("mode", mode, ("avg", "max"))
     if x.shape is not None and len(x.shape) != 4:
         raise ValueError(f"regions are pooled out of a tensor of shape {list(x.shape)}, which has no rows and columns")
     counts = [fact.shape[0] for fact in (rois, images) if fact.shape]
@@ -235,6 +236,9 @@ def _pair_weights(look: _Look) -> Array:
 
 
 def _nms_shape(boxes: Fact, scores: Fact, *rest: Fact | None, **attrs: Any) -> list[Shape]:
+    shapes = [fact.shape for fact in (boxes, scores) if fact.shape is not None]
+    if any(len(shape) != 3 for shape in shapes):
+        raise ValueError(f"boxes and scores are given as {' and '.join(map(str, shapes))}, not with three axes")
     if boxes.shape is not None and scores.shape is not None:
         (batch, count, four), (same_batch, _, same_count) = boxes.shape, scores.shape
         if any(eq(*pair) is False for pair in ((batch, same_batch), (count, same_count), (four, 4))):

@@ -13,9 +13,9 @@ from assay.ir.dims import UNKNOWN, Dim, lt
 from assay.ir.dtypes import NUMERIC, TENSORS, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape, TensorType
-from assay.ops.builder import FactMissing
-from assay.ops.parts import converted, working
-from assay.ops.registry import Compute, Tolerance, op
+from assay.ops.builder import check_size
+from assay.ops.parts import check_among, converted, working
+from assay.ops.registry import Compute, FactMissing, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import axes_of
 
@@ -154,6 +154,9 @@ def _lines(old: Sequence[int], new: Sequence[int], attrs: Mapping[str, Any]) -> 
 
 
 def _resize_shape(x: Fact, sizes: Fact, *, axes: Sequence[int], mode: str, **attrs: Any) -> list[Shape]:
+    check_among("mode", mode, ("nearest", *_KERNELS))
+    check_among("transform", attrs["transform"], TRANSFORMS)
+    check_among("rounding", attrs["rounding"], ROUNDINGS)
     if isinstance(x.type, TensorType) and mode != "nearest" and x.type.dtype not in NUMERIC:
         raise ValueError(f"{mode} interpolation is not defined for {x.type.dtype}")
     if x.shape is None:
@@ -178,7 +181,9 @@ def _known(dim: Dim) -> int:
 def _resize_parts(b: Any, x: Any, sizes: Any, *, axes: Sequence[int], extrapolation: float, **attrs: Any) -> Any:
     rank, dtype = b.rank(x), b.dtype(x)
     places = axes_of(axes, rank)
-    lines = _lines([_known(b.dims(x)[axis]) for axis in places], b.ints(sizes, "sizes"), attrs)
+    new = b.ints(sizes, "sizes")
+    check_size(new, dtype, b.limits)
+    lines = _lines([_known(b.dims(x)[axis]) for axis in places], new, attrs)
     work = dtype if attrs["mode"] == "nearest" else working(dtype)
     result = converted(b, x, work)
     for axis, line in zip(places, lines, strict=True):

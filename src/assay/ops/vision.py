@@ -13,7 +13,7 @@ from assay.ir.dims import UNKNOWN, eq
 from assay.ir.dtypes import FLOATS, NUMERIC, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
-from assay.ops.parts import converted, scalar_size, volume, working
+from assay.ops.parts import check_among, converted, scalar_size, volume, working
 from assay.ops.registry import Sample, Tolerance, op
 from assay.ops.resize import cubic_weight
 from assay.ops.samples import Rng, draw, listed
@@ -22,6 +22,7 @@ from assay.ops.shapes import unknown
 # --- grid_sample
 
 _CUBIC_A = -0.75
+_PADDINGS = ("zeros", "border", "reflection")
 _STEPS: Mapping[str, Array] = {"nearest": np.arange(1), "linear": np.arange(2), "cubic": np.arange(-1, 3)}
 """The elements that a mode reads, counted from the one at or below the place."""
 
@@ -47,7 +48,9 @@ def _axis_taps(places: Array, size: int, mode: str, padding: str, align_corners:
     return np.clip(positions.astype(np.int64), 0, size - 1), weights
 
 
-def _grid_shape(x: Fact, grid: Fact, **attrs: Any) -> list[Shape]:
+def _grid_shape(x: Fact, grid: Fact, *, mode: str, padding: str, align_corners: bool) -> list[Shape]:
+    check_among("mode", mode, _STEPS)
+    check_among("padding", padding, _PADDINGS)
     if x.shape is None or grid.shape is None:
         known = x.shape or grid.shape
         return [unknown(None if known is None else len(known))]
@@ -113,7 +116,7 @@ def _grid_parts(b: Any, x: Any, grid: Any, *, mode: str, padding: str, align_cor
 
 def _grid_samples(rng: Rng, dtype: DType) -> Iterable[Any]:
     for mode in _STEPS:
-        for padding in ("zeros", "border", "reflection"):
+        for padding in _PADDINGS:
             for align in (False, True):
                 attrs = {"mode": mode, "padding": padding, "align_corners": align}
                 yield draw(rng, dtype, (2, 3, 4, 5)), draw(rng, dtypes.f32, (2, 3, 2, 2), -2, 2), attrs

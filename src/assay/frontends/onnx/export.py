@@ -1,7 +1,7 @@
 """Core graph → ONNX model, so that other runtimes can be asked what they make of it.
 
-Each core op that ONNX can say is a row: a small function that emits ONNX nodes for it. A composite without a row goes out
-in its parts. What ONNX has no words for, or not for a dtype, raises `NotInOnnx` with the reason.
+Each core op that ONNX can say is a row: a small function that emits ONNX nodes for it. A composite without a row goes
+out in its parts. What ONNX has no words for, or not for a dtype, raises `NotInOnnx` with the reason.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 
 from assay.errors import AssayError
 from assay.frontends.onnx.types import code_of, dtype_of, to_proto
-from assay.ir.dtypes import Array, DType, f64
+from assay.ir.dtypes import Array, DType, f64, i64
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType
 from assay.ops.builder import Builder
@@ -42,7 +42,8 @@ class Term:
     dtype: DType
 
 
-Row: TypeAlias = Callable[..., "Term | Sequence[Term]"]
+Results: TypeAlias = Term | Sequence[Term]
+Row: TypeAlias = Callable[..., Results]
 """`(emitter, node, *inputs) -> result(s)`; an absent input is None."""
 
 ROWS: dict[str, Row] = {}
@@ -67,6 +68,7 @@ class Emitter:
     opset: int
     nodes: list[onnx.NodeProto] = field(default_factory=list[onnx.NodeProto])
     initializers: list[onnx.TensorProto] = field(default_factory=list[onnx.TensorProto])
+    contents: dict[str, Array] = field(default_factory=dict[str, Array])
     prefix: str = ""
     made: int = 0
 
@@ -74,14 +76,15 @@ class Emitter:
         """Emit one node and return its first result. `dtype` is that of the result where the schema leaves it open."""
         return self.ops(kind, 1, *inputs, dtype=dtype, **attrs)[0]
 
-    def ops(self, kind: str, results: int, *inputs: Term | None, dtype: DType | None = None, **attrs: Any) -> list[Term]:
+    def ops(
+        self, kind: str, results: int, *inputs: Term | None, dtype: DType | None = None, **attrs: Any
+    ) -> list[Term]:
         """Emit one node and return its first `results` results."""
         schema = _schema(kind, self.opset)
         bound = _check_types(schema, inputs)
         outputs = [Term(self._name("v"), _result_dtype(schema, i, bound, dtype)) for i in range(results)]
         given = {name: _attribute(value) for name, value in attrs.items() if value is not None}
-        if any(term is not None and term.dtype is f64 for term in inputs):
-            _check_attributes(kind, given)
+        _check_attributes(schema, given, any(term is not None and term.dtype is f64 for term in inputs))
         names = ["" if term is None else term.name for term in inputs]
         while names and not names[-1]:
             names.pop()
@@ -92,7 +95,8 @@ class Emitter:
     def constant(self, array: Any, dtype: DType) -> Term:
         """An initializer."""
         name = self._name("c")
-        self.initializers.append(to_tensor(np.asarray(array).astype(dtype.numpy), name))
+        self.contents[name] = np.asarray(array).astype(dtype.numpy)
+        self.initializers.append(to_tensor(self.contents[name], name))
         return Term(name, dtype)
 
     def like(self, number: float, term: Term) -> Term:
@@ -130,6 +134,28 @@ def export_graph(graph: Graph, opset: int = OPSET) -> onnx.ModelProto:
     return helper.make_model(proto, opset_imports=[helper.make_opsetid("", opset)], ir_version=IR_VERSION)
 
 
+def ints(emitter: Emitter, *numbers: int) -> Term:
+    """A constant vector of i64."""
+    return emitter.constant(np.array(numbers, np.int64), i64)
+
+
+def rank_of(value: Value | None) -> int:
+    """The rank of an input; NotInOnnx if it is not known."""
+    shape = None if value is None else _tensor(value).shape
+    if shape is None:
+        raise NotInOnnx("the rank of an input is not known")
+    return len(shape)
+
+
+def shape_of(value: Value | None) -> tuple[int, ...]:
+    """The shape of an input as numbers; NotInOnnx if it is not known."""
+    shape = None if value is None else _tensor(value).shape
+    known = tuple(d for d in shape or () if isinstance(d, int))
+    if shape is None or len(known) != len(shape):
+        raise NotInOnnx("the shape of an input is not known")
+    return known
+
+
 def to_tensor(array: Array, name: str) -> onnx.TensorProto:
     """A TensorProto of any of our dtypes."""
     return numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
@@ -161,20 +187,25 @@ def _emit(emitter: Emitter, node: Node, terms: dict[Value, Term]) -> None:
 def in_parts(emitter: Emitter, node: Node, *inputs: Term | None) -> list[Term]:
     """Export a composite by its decomposition."""
     b = Builder(decomposed=True)
-    values = [None if value is None else b.input(value.type) for value in node.inputs]
+    known = [None if term is None else emitter.contents.get(term.name) for term in inputs]
+    values = [
+        None if value is None else b.input(value.type) if array is None else b.constant(array, _tensor(value).dtype)
+        for value, array in zip(node.inputs, known, strict=True)
+    ]
     results = b.emit(node.op, *values, **node.attrs)
-    graph = b.finish(node.op, [value for value in values if value is not None], results)
+    graph = b.finish(node.op, [value for value in values if value is not None and value not in b.constants], results)
     waiting = next((inner for inner in graph.nodes if inner.op == "deferred"), None)
     if waiting is not None:
         raise NotInOnnx(f"{node.op} falls apart only at run time: it needs {waiting.attrs['reason']}")
-    terms = _terms(emitter, graph, [term for term in inputs if term is not None])
+    given = [term for term, array in zip(inputs, known, strict=True) if term is not None and array is None]
+    terms = _terms(emitter, graph, given)
     for inner in graph.nodes:
         _emit(emitter, inner, terms)
     return [terms[value] for value in results]
 
 
 def _rename(emitter: Emitter, term: Term, name: str) -> None:
-    """Make `name` stand for `term`: the name of what makes it, or of a copy where it is an input or an output already."""
+    """Make `name` stand for `term`: rename what makes it, or copy it where it is an input or an output already."""
     maker = next((node for node in emitter.nodes if term.name in node.output), None)
     if maker is None or term.name.startswith("output"):
         emitter.op("Identity", term)
@@ -205,13 +236,6 @@ def _attribute(value: Any) -> Any:
     return list(cast("tuple[Any, ...]", value)) if isinstance(value, tuple) else value
 
 
-def _check_attributes(kind: str, attrs: Mapping[str, Any]) -> None:
-    """Refuse a number that ONNX's attributes, which are f32, do not hold as an f64 computation wants it."""
-    for name, value in attrs.items():
-        if isinstance(value, float) and float(np.float32(value)) != value:
-            raise NotInOnnx(f"ONNX's {kind} holds its attribute '{name}' in f32")
-
-
 # --- what the standard says of types
 
 
@@ -224,6 +248,7 @@ class _Schema:
     mixed: tuple[bool, ...]
     outputs: tuple[str, ...]
     allowed: Mapping[str, frozenset[DType]]
+    attributes: frozenset[str]
 
     def input(self, index: int) -> tuple[str, bool]:
         """The type variable of an input, and whether it may differ from others of the same variable."""
@@ -245,6 +270,7 @@ def _schema(kind: str, opset: int) -> _Schema:
         tuple(not p.is_homogeneous for p in found.inputs),
         tuple(p.type_str for p in found.outputs),
         allowed,
+        frozenset(found.attributes),
     )
 
 
@@ -256,6 +282,15 @@ def _dtypes(names: Sequence[str]) -> frozenset[DType]:
     """The dtypes among `tensor(float)` and the like."""
     words = [name[len("tensor(") : -1] for name in names if name.startswith("tensor(")]
     return frozenset(dtype_of(_WORDS[word]) for word in words)
+
+
+def _check_attributes(schema: _Schema, attrs: Mapping[str, Any], in_f64: bool) -> None:
+    """Refuse an attribute that is unknown, and a number that ONNX's f32 does not hold as an f64 computation wants it."""
+    for name, value in attrs.items():
+        if name not in schema.attributes:
+            raise NotInOnnx(f"ONNX's {schema.kind} has no attribute '{name}' yet")
+        if in_f64 and isinstance(value, float) and float(np.float32(value)) != value:
+            raise NotInOnnx(f"ONNX's {schema.kind} holds its attribute '{name}' in f32")
 
 
 def _check_types(schema: _Schema, inputs: Sequence[Term | None]) -> dict[str, DType]:
@@ -283,4 +318,6 @@ def _result_dtype(schema: _Schema, index: int, bound: Mapping[str, DType], state
     return stated
 
 
-from assay.frontends.onnx import export_rows as export_rows  # noqa: E402  (the rows enter themselves)
+from assay.frontends.onnx import export_layers, export_rows  # noqa: E402
+
+__all__ = ["NotInOnnx", "export_graph", "export_layers", "export_rows", "exports"]

@@ -1,40 +1,13 @@
-"""The rows of the exporter: core op → ONNX nodes."""
+"""Rows of the exporter: arithmetic, movement, indexing, reductions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from assay.frontends.onnx.export import Emitter, NotInOnnx, Term, exports
+from assay.frontends.onnx.export import Emitter, NotInOnnx, Results, Term, exports, ints, rank_of
 from assay.ir import dtypes
 from assay.ir.dtypes import TINY_FLOATS
-from assay.ir.graph import Node, Value
-from assay.ir.types import TensorType
-
-Results = Term | Sequence[Term]
-
-
-def _ints(e: Emitter, *numbers: int) -> Term:
-    return e.constant(np.array(numbers, np.int64), dtypes.i64)
-
-
-def _rank(value: Value | None) -> int:
-    if value is None or not isinstance(value.type, TensorType) or value.type.shape is None:
-        raise NotInOnnx("the rank of an input is not known")
-    return len(value.type.shape)
-
-
-def _shape(value: Value | None) -> tuple[int, ...]:
-    _rank(value)
-    assert value is not None
-    assert isinstance(value.type, TensorType)
-    shape = value.type.shape or ()
-    if not all(isinstance(d, int) for d in shape):
-        raise NotInOnnx("the shape of an input is not known")
-    return tuple(d for d in shape if isinstance(d, int))
-
+from assay.ir.graph import Node
 
 # --- elementwise
 
@@ -75,7 +48,6 @@ _SAME = {
     "shape_of": "Shape",
     "sigmoid": "Sigmoid",
     "sign": "Sign",
-    "silu": "Swish",
     "sin": "Sin",
     "sinh": "Sinh",
     "softplus": "Softplus",
@@ -145,7 +117,7 @@ def log1p(e: Emitter, n: Node, x: Term) -> Results:
     return e.op("Where", e.op("Less", e.op("Abs", x), e.like(0.5, x)), near, far)
 
 
-def _unless_zero(e: Emitter, kind: str, x: Term, y: Term) -> Term:
+def unless_zero(e: Emitter, kind: str, x: Term, y: Term) -> Term:
     """An integer division, in which ONNX does not say what a zero divisor gives; ours gives 0."""
     zero = e.op("Equal", y, e.like(0, y))
     return e.op("Where", zero, e.like(0, x), e.op(kind, x, e.op("Where", zero, e.like(1, y), y)))
@@ -153,13 +125,13 @@ def _unless_zero(e: Emitter, kind: str, x: Term, y: Term) -> Term:
 
 @exports("div")
 def div(e: Emitter, n: Node, x: Term, y: Term) -> Results:
-    return _unless_zero(e, "Div", x, y) if x.dtype.is_integer else e.op("Div", x, y)
+    return unless_zero(e, "Div", x, y) if x.dtype.is_integer else e.op("Div", x, y)
 
 
 @exports("mod")
 def mod(e: Emitter, n: Node, x: Term, y: Term) -> Results:
     if x.dtype.is_integer:
-        return _unless_zero(e, "Mod", x, y)
+        return unless_zero(e, "Mod", x, y)
     rest = e.op("Mod", x, y, fmod=1)
     zero = e.like(0, x)
     signs = e.op("Xor", e.op("Less", rest, zero), e.op("Less", y, zero))
@@ -215,17 +187,17 @@ def transpose(e: Emitter, n: Node, x: Term) -> Results:
 
 @exports("unsqueeze")
 def unsqueeze(e: Emitter, n: Node, x: Term) -> Results:
-    return e.op("Unsqueeze", x, _ints(e, *n.attrs["axes"]))
+    return e.op("Unsqueeze", x, ints(e, *n.attrs["axes"]))
 
 
 @exports("squeeze")
 def squeeze(e: Emitter, n: Node, x: Term) -> Results:
-    return e.op("Squeeze", x, None if n.attrs["axes"] is None else _ints(e, *n.attrs["axes"]))
+    return e.op("Squeeze", x, None if n.attrs["axes"] is None else ints(e, *n.attrs["axes"]))
 
 
 @exports("slice")
 def slice_(e: Emitter, n: Node, x: Term, starts: Term, ends: Term, steps: Term) -> Results:
-    return e.op("Slice", x, starts, ends, _ints(e, *n.attrs["axes"]), steps)
+    return e.op("Slice", x, starts, ends, ints(e, *n.attrs["axes"]), steps)
 
 
 @exports("concat")
@@ -236,7 +208,7 @@ def concat(e: Emitter, n: Node, *xs: Term) -> Results:
 @exports("split")
 def split(e: Emitter, n: Node, x: Term) -> Results:
     sizes = n.attrs["sizes"]
-    return e.ops("Split", len(sizes), x, _ints(e, *sizes), axis=n.attrs["axis"])
+    return e.ops("Split", len(sizes), x, ints(e, *sizes), axis=n.attrs["axis"])
 
 
 @exports("trilu")
@@ -290,7 +262,7 @@ def _enter_reduction(core: str, kind: str) -> None:
         keepdims = int(n.attrs["keepdims"])
         if axes is None:
             return e.op(kind, x, keepdims=keepdims)
-        return e.op(kind, x, _ints(e, *axes), keepdims=keepdims, noop_with_empty_axes=1)
+        return e.op(kind, x, ints(e, *axes), keepdims=keepdims, noop_with_empty_axes=1)
 
 
 for _core, _kind in _REDUCTIONS.items():
@@ -319,187 +291,11 @@ _enter_running("cum_prod", "CumProd")
 
 @exports("sort")
 def sort(e: Emitter, n: Node, x: Term) -> Results:
-    axis = n.attrs["axis"] % _rank(n.inputs[0])
+    axis = n.attrs["axis"] % rank_of(n.inputs[0])
     count = e.op("Shape", x, start=axis, end=axis + 1)
     return e.ops("TopK", 2, x, count, axis=axis, largest=n.attrs["descending"])
 
 
 @exports("topk")
 def topk(e: Emitter, n: Node, x: Term, k: Term) -> Results:
-    return e.ops("TopK", 2, x, e.op("Reshape", k, _ints(e, 1)), axis=n.attrs["axis"], largest=n.attrs["largest"])
-
-
-# --- softmax and normalizations
-
-
-@exports("softmax")
-def softmax(e: Emitter, n: Node, x: Term) -> Results:
-    if any(n.attrs[name] not in (None, x.dtype) for name in ("precision", "accumulate")):
-        raise NotInOnnx("ONNX does not say how Softmax rounds")
-    return e.op("Softmax", x, axis=n.attrs["axis"])
-
-
-@exports("log_softmax")
-def log_softmax(e: Emitter, n: Node, x: Term) -> Results:
-    return e.op("LogSoftmax", x, axis=n.attrs["axis"])
-
-
-@exports("layer_norm")
-def layer_norm(e: Emitter, n: Node, x: Term, scale: Term | None = None, bias: Term | None = None) -> Results:
-    attrs = {"axis": n.attrs["axis"], "epsilon": n.attrs["epsilon"]}
-    ones = e.constant(np.ones(_shape(n.inputs[0])[n.attrs["axis"] :]), x.dtype) if scale is None else scale
-    return e.op("LayerNormalization", x, ones, bias, **attrs)
-
-
-@exports("rms_norm")
-def rms_norm(e: Emitter, n: Node, x: Term, scale: Term | None = None) -> Results:
-    attrs = {"axis": n.attrs["axis"], "epsilon": n.attrs["epsilon"]}
-    ones = e.constant(np.ones(_shape(n.inputs[0])[n.attrs["axis"] :]), x.dtype) if scale is None else scale
-    return e.op("RMSNormalization", x, ones, **attrs)
-
-
-def _by_channel(e: Emitter, n: Node, x: Term, scale: Term | None, bias: Term | None) -> tuple[Term, Term]:
-    channels = _shape(n.inputs[0])[1]
-    ones = e.constant(np.ones(channels), x.dtype) if scale is None else scale
-    return ones, e.constant(np.zeros(channels), x.dtype) if bias is None else bias
-
-
-@exports("group_norm")
-def group_norm(e: Emitter, n: Node, x: Term, scale: Term | None = None, bias: Term | None = None) -> Results:
-    affine = _by_channel(e, n, x, scale, bias)
-    attrs = {"num_groups": n.attrs["groups"], "epsilon": n.attrs["epsilon"]}
-    return e.op("GroupNormalization", x, *affine, stash_type=x.dtype if x.dtype is dtypes.f64 else None, **attrs)
-
-
-@exports("instance_norm")
-def instance_norm(e: Emitter, n: Node, x: Term, scale: Term | None = None, bias: Term | None = None) -> Results:
-    return e.op("InstanceNormalization", x, *_by_channel(e, n, x, scale, bias), epsilon=n.attrs["epsilon"])
-
-
-@exports("batch_norm")
-def batch_norm(
-    e: Emitter, n: Node, x: Term, mean: Term, variance: Term, scale: Term | None = None, bias: Term | None = None
-) -> Results:
-    affine = _by_channel(e, n, x, scale, bias)
-    return e.op("BatchNormalization", x, *affine, mean, variance, epsilon=n.attrs["epsilon"])
-
-
-@exports("lrn")
-def lrn(e: Emitter, n: Node, x: Term) -> Results:
-    if n.attrs["size"] % 2 == 0:
-        raise NotInOnnx("ONNX's LRN is meant for odd sizes")
-    return e.op("LRN", x, **n.attrs)
-
-
-# --- windows
-
-
-@exports("conv")
-def conv(e: Emitter, n: Node, *xs: Term | None) -> Results:
-    a = n.attrs
-    return e.op("Conv", *xs, strides=a["strides"], pads=a["pads"], dilations=a["dilations"], group=a["groups"])
-
-
-@exports("conv_transpose")
-def conv_transpose(e: Emitter, n: Node, *xs: Term | None) -> Results:
-    a = n.attrs
-    attrs = {key: a[key] for key in ("strides", "pads", "dilations", "output_padding")}
-    return e.op("ConvTranspose", *xs, group=a["groups"], **attrs)
-
-
-@exports("deform_conv")
-def deform_conv(e: Emitter, n: Node, *xs: Term | None) -> Results:
-    a = n.attrs
-    attrs = {key: a[key] for key in ("strides", "pads", "dilations")}
-    return e.op("DeformConv", *xs, group=a["groups"], offset_group=a["offset_groups"], **attrs)
-
-
-@exports("col2im")
-def col2im(e: Emitter, n: Node, x: Term) -> Results:
-    image, block = (_ints(e, *n.attrs[key]) for key in ("image", "block"))
-    attrs = {key: n.attrs[key] for key in ("strides", "pads", "dilations")}
-    return e.op("Col2Im", x, image, block, **attrs)
-
-
-@exports("einsum")
-def einsum(e: Emitter, n: Node, *xs: Term) -> Results:
-    return e.op("Einsum", *xs, equation=n.attrs["equation"])
-
-
-def _windows(n: Node) -> dict[str, Any]:
-    a = n.attrs
-    shared = {key: a[key] for key in ("strides", "pads", "dilations")}
-    return {"kernel_shape": a["kernel"], "ceil_mode": int(a["ceil"]), **shared}
-
-
-@exports("max_pool")
-def max_pool(e: Emitter, n: Node, x: Term) -> Results:
-    return e.op("MaxPool", x, **_windows(n))
-
-
-@exports("max_pool_positions")
-def max_pool_positions(e: Emitter, n: Node, x: Term) -> Results:
-    """ONNX counts positions over the whole tensor, the core op within each plane."""
-    largest, places = e.ops("MaxPool", 2, x, **_windows(n))
-    plane = int(np.prod(_shape(n.inputs[0])[2:], dtype=np.int64))
-    return largest, _unless_zero(e, "Mod", places, e.like(plane, places))
-
-
-@exports("average_pool")
-def average_pool(e: Emitter, n: Node, x: Term) -> Results:
-    return e.op("AveragePool", x, count_include_pad=int(n.attrs["include_pad"]), **_windows(n))
-
-
-@exports("lp_pool")
-def lp_pool(e: Emitter, n: Node, x: Term) -> Results:
-    if n.attrs["p"] != int(n.attrs["p"]):
-        raise NotInOnnx("ONNX's LpPool takes a whole number as p")
-    return e.op("LpPool", x, p=int(n.attrs["p"]), **_windows(n))
-
-
-# --- quantisation and what is left
-
-
-def _quantized(n: Node) -> dict[str, Any]:
-    return {"axis": n.attrs["axis"], "block_size": n.attrs["block"]}
-
-
-@exports("quantize_linear")
-def quantize_linear(e: Emitter, n: Node, x: Term, scale: Term, zero: Term | None = None) -> Results:
-    target = n.attrs["dtype"]
-    saturate = int(n.attrs["saturate"]) if target in TINY_FLOATS else None
-    stated = None if zero is not None else target
-    attrs = {**_quantized(n), "saturate": saturate, "output_dtype": stated}
-    return e.op("QuantizeLinear", x, scale, zero, dtype=target, **attrs)
-
-
-@exports("dequantize_linear")
-def dequantize_linear(e: Emitter, n: Node, x: Term, scale: Term, zero: Term | None = None) -> Results:
-    target = n.attrs["dtype"]
-    stated = None if target is scale.dtype else target
-    return e.op("DequantizeLinear", x, scale, zero, dtype=target, output_dtype=stated, **_quantized(n))
-
-
-@exports("dynamic_quantize")
-def dynamic_quantize(e: Emitter, n: Node, x: Term) -> Results:
-    return e.ops("DynamicQuantizeLinear", 3, x)
-
-
-@exports("grid_sample")
-def grid_sample(e: Emitter, n: Node, x: Term, grid: Term) -> Results:
-    a = n.attrs
-    attrs = {"mode": a["mode"], "padding_mode": a["padding"], "align_corners": int(a["align_corners"])}
-    return e.op("GridSample", x, grid, **attrs)
-
-
-@exports("dft")
-def dft(e: Emitter, n: Node, x: Term, length: Term) -> Results:
-    axis = e.constant(n.attrs["axis"], dtypes.i64)
-    return e.op("DFT", x, length, axis, inverse=int(n.attrs["inverse"]), onesided=int(n.attrs["onesided"]))
-
-
-@exports("non_max_suppression")
-def non_max_suppression(
-    e: Emitter, n: Node, boxes: Term, scores: Term, most: Term, overlap: Term, least: Term | None = None
-) -> Results:
-    return e.op("NonMaxSuppression", boxes, scores, most, overlap, least, center_point_box=int(n.attrs["centered"]))
+    return e.ops("TopK", 2, x, e.op("Reshape", k, ints(e, 1)), axis=n.attrs["axis"], largest=n.attrs["largest"])

@@ -8,6 +8,7 @@ from assay.frontends.onnx.registry import Builder, Results, Source, onnx_op
 from assay.ir import dtypes
 from assay.ir.dtypes import DType
 from assay.ir.graph import Value
+from assay.ops.shapes import axis_of
 
 # --- random numbers
 
@@ -90,6 +91,8 @@ def unique(b: Builder, n: Source, x: Value) -> Results:
 
 @onnx_op("ReverseSequence")
 def reverse_sequence(b: Builder, n: Source, x: Value, lengths: Value) -> Results:
+    if {n.int("time_axis"), n.int("batch_axis")} != {0, 1}:
+        raise ValueError("of time_axis and batch_axis one is not 0 and the other 1")
     swapped = (1, 0, *range(2, b.rank(x)))
     by_batch = x if n.int("time_axis") == 1 else b.transpose(x, perm=swapped)
     line = b.iota(b.reshape(b.vector(b.size(by_batch, 1)), []))
@@ -102,7 +105,7 @@ def reverse_sequence(b: Builder, n: Source, x: Value, lengths: Value) -> Results
 @onnx_op("TensorScatter")
 def tensor_scatter(b: Builder, n: Source, cache: Value, update: Value, starts: Value | None = None) -> Results:
     rank = b.rank(cache)
-    axis = n.int("axis") % rank
+    axis = axis_of(n.int("axis"), rank)
     order = (0, axis, *(i for i in range(1, rank) if i != axis))
     past, new = (b.transpose(value, perm=order) for value in (cache, update))
     batch, count, room = (b.reshape(b.vector(size), []) for size in (b.size(new, 0), b.size(new, 1), b.size(past, 1)))

@@ -11,7 +11,9 @@ from assay.frontends.onnx.registry import Builder, Results, Source, onnx_op
 from assay.frontends.onnx.types import dtype_of
 from assay.ir import dtypes
 from assay.ir.graph import Value
+from assay.ops.parts import check_among
 from assay.ops.registry import FactMissing
+from assay.ops.shapes import axes_of
 
 
 @onnx_op("Identity")
@@ -154,6 +156,7 @@ def pad(
         amounts = _spread_pads(b, amounts, b.ints(axes, "axes"), b.rank(x))
     mode = n.str("mode")
     if mode != "constant":
+        check_among("mode", mode, ("constant", *_SOURCES))
         return _pad_by_position(b, x, amounts, _SOURCES[mode])
     return b.pad(x, amounts, scalar(b, value) if value is not None else _zero(b, x, n.float("value", 0.0)))
 
@@ -166,7 +169,7 @@ def _zero(b: Builder, x: Value, value: float = 0.0) -> Value:
 
 def _spread_pads(b: Builder, amounts: Value, axes: tuple[int, ...], rank: int) -> Value:
     """Amounts for some axes as amounts for all."""
-    places = [[axis % rank + side] for side in (0, rank) for axis in axes]
+    places = [[axis + side] for side in (0, rank) for axis in axes_of(axes, rank)]
     return b.scatter_nd(np.zeros(2 * rank, np.int64), places, amounts)
 
 

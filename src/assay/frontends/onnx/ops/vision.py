@@ -11,7 +11,8 @@ from assay.frontends.onnx.registry import Builder, Results, Source, onnx_op
 from assay.ir import dtypes
 from assay.ir.dims import eq
 from assay.ir.graph import Value
-from assay.ops.builder import FactMissing
+from assay.ops.registry import FactMissing
+from assay.ops.shapes import axes_of
 
 _ROUNDINGS = {"round_prefer_floor": "half_down", "round_prefer_ceil": "half_up", "floor": "floor", "ceil": "ceil"}
 
@@ -25,8 +26,7 @@ def resize(
     scales: Value | None = None,
     sizes: Value | None = None,
 ) -> Results:
-    rank = b.rank(x)
-    axes = [axis % rank for axis in n.ints("axes", None) or range(rank)]
+    axes = axes_of(n.ints("axes", None), b.rank(x))
     transform = n.str("coordinate_transformation_mode")
     crop = transform == "tf_crop_and_resize"
     count = len(axes)
@@ -42,7 +42,7 @@ def resize(
         axes=tuple(axes[i] for i in kept),
         mode=n.str("mode"),
         transform="crop" if crop else transform,
-        rounding=_ROUNDINGS[n.str("nearest_mode")],
+        rounding=_ROUNDINGS.get(n.str("nearest_mode"), n.str("nearest_mode")),
         cubic_a=n.float("cubic_coeff_a"),
         antialias=n.flag("antialias", 0),
         exclude_outside=n.flag("exclude_outside"),
