@@ -39,7 +39,8 @@ class Origin:
 def merge_origins(origins: tuple[Origin, ...], pass_name: str) -> Origin:
     """One origin for a node that `pass_name` made out of nodes with these origins (at least one)."""
     first, *rest = origins
-    return replace(first, passes=(*first.passes, pass_name), merged=(*first.merged, *rest))
+    others = [part for origin in rest for part in (replace(origin, merged=()), *origin.merged)]
+    return replace(first, passes=(*first.passes, pass_name), merged=(*first.merged, *others))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -443,7 +443,7 @@ def _define_composites() -> None:
             T=kinds,
             shape=same,
             parts=parts,
-            compute=WIDE,
+            compute=NATIVE if tolerance is EXACT else WIDE,
             tolerance=tolerance,
             samples=make.elementwise(1, low, high),
         )(_documented(function, doc, 1))
@@ -454,7 +454,7 @@ def _define_composites() -> None:
             T=kinds,
             shape=broadcasting,
             parts=parts,
-            compute=WIDE,
+            compute=NATIVE if tolerance is EXACT else WIDE,
             tolerance=tolerance,
             samples=make.elementwise(2, low, high),
         )(_documented(function, doc, 2))

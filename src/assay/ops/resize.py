@@ -39,33 +39,33 @@ class Line:
         return self.scale * self.size
 
 
-def _half_pixel(at: Array, scale: Any, line: Line) -> Array:
-    return (at + 0.5) / scale - 0.5
+def _half_pixel(at: Array, line: Line) -> Array:
+    return (at + 0.5) / line.scale - 0.5
 
 
-def _half_pixel_symmetric(at: Array, scale: Any, line: Line) -> Array:
-    return line.size / 2 * (1 - line.new / line.extent) + _half_pixel(at, scale, line)
+def _half_pixel_symmetric(at: Array, line: Line) -> Array:
+    return line.size / 2 * (1 - line.new / line.extent) + _half_pixel(at, line)
 
 
-def _pytorch_half_pixel(at: Array, scale: Any, line: Line) -> Array:
-    return _half_pixel(at, scale, line) if line.new > 1 else np.zeros_like(at)
+def _pytorch_half_pixel(at: Array, line: Line) -> Array:
+    return _half_pixel(at, line) if line.new > 1 else np.zeros_like(at)
 
 
-def _align_corners(at: Array, scale: Any, line: Line) -> Array:
+def _align_corners(at: Array, line: Line) -> Array:
     return np.zeros_like(at) if line.extent == 1 else at * (line.size - 1) / (line.extent - 1)
 
 
-def _asymmetric(at: Array, scale: Any, line: Line) -> Array:
-    return at / scale
+def _asymmetric(at: Array, line: Line) -> Array:
+    return at / line.scale
 
 
-def _crop(at: Array, scale: Any, line: Line) -> Array:
+def _crop(at: Array, line: Line) -> Array:
     span = (line.end - line.start) * (line.size - 1)
     steps = np.full_like(at, span / 2) if line.extent == 1 else at * span / (line.extent - 1)
     return line.start * (line.size - 1) + steps
 
 
-TRANSFORMS: Mapping[str, Callable[[Array, Any, Line], Array]] = {
+TRANSFORMS: Mapping[str, Callable[[Array, Line], Array]] = {
     "half_pixel": _half_pixel,
     "half_pixel_symmetric": _half_pixel_symmetric,
     "pytorch_half_pixel": _pytorch_half_pixel,
@@ -73,7 +73,7 @@ TRANSFORMS: Mapping[str, Callable[[Array, Any, Line], Array]] = {
     "asymmetric": _asymmetric,
     "crop": _crop,
 }
-"""Where the new elements `at` lie among the old ones. Coordinates are of the dtype of `at` and `scale`."""
+"""Where the new elements `at` lie among the old ones."""
 
 
 def _round_half_down(x: Array) -> Array:
@@ -121,16 +121,14 @@ class Taps:
 
 
 def taps_of(line: Line, attrs: Mapping[str, Any]) -> Taps:
-    """How one axis is resampled. `nearest` places elements in f32, as the usual runtimes do, so that ties agree."""
+    """How one axis is resampled."""
     if line.new == 0:
         return Taps(np.zeros((0, 1), np.int64), None, None)
-    nearest = attrs["mode"] == "nearest"
-    kind = np.float32 if nearest else np.float64
-    places = TRANSFORMS[attrs["transform"]](np.arange(line.new, dtype=kind), kind(line.scale), line)
+    places = TRANSFORMS[attrs["transform"]](np.arange(line.new, dtype=np.float64), line)
     outside = (places < 0) | (places > line.size - 1) if attrs["transform"] == "crop" else None
     last = line.size - 1
-    if nearest:
-        rounded = ROUNDINGS[attrs["rounding"]](places).astype(np.int64)
+    if attrs["mode"] == "nearest":
+        rounded = ROUNDINGS[attrs["rounding"]](_settled(places)).astype(np.int64)
         return Taps(np.clip(rounded, 0, last)[:, None], None, outside)
     reach, kernel = _KERNELS[attrs["mode"]]
     shrink = min(line.scale, 1.0) if attrs["antialias"] else 1.0
@@ -143,6 +141,12 @@ def taps_of(line: Line, attrs: Mapping[str, Any]) -> Taps:
         total = weights.sum(axis=1, keepdims=True)
         weights = weights / np.where(total == 0, 1.0, total)
     return Taps(np.clip(positions, 0, last), weights, outside)
+
+
+def _settled(places: Array) -> Array:
+    """Places that lie within the rounding of f32, in which scales come, of a half element taken to be there."""
+    halves = np.rint(2 * places) / 2
+    return np.where(np.abs(places - halves) <= np.maximum(np.abs(places), 1) * 2.0**-22, halves, places)
 
 
 def _lines(old: Sequence[int], new: Sequence[int], attrs: Mapping[str, Any]) -> list[Line]:

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 
-from assay.errors import AssayError, LimitExceeded, RunFailed
+from assay.errors import AssayError, LimitExceeded, LowerFailed, RunFailed
 from assay.ir import dtypes
 from assay.ir.dims import Dim, Expr, evaluate
 from assay.ir.dtypes import FLOATS, Array, DType, is_array
@@ -136,15 +136,26 @@ class Program:
 
     def late(self, node: Node, inputs: Sequence[Any]) -> Program:
         """The program of a deferred node for these very inputs, lowered now that all is known."""
-        graph, decomposed = node.regions[0], node.attrs["decomposed"]
-        declared = [value.type for value in node.inputs if value is not None]
-        facts = [_late_fact(kind, given) for kind, given in zip(declared, inputs, strict=True)]
+        for telling in (_integers_tell, _everything_tells):
+            facts = [
+                _late_fact(value.type, given, telling)
+                for value, given in zip(node.inputs, inputs, strict=True)
+                if value is not None
+            ]
+            program = self._lowered_late(node, facts)
+            if not _waits_still(program.graph):
+                return program
+        reason = node.attrs["reason"]
+        raise LowerFailed(f"{node.regions[0].name} needs {reason}, which even a run does not tell")
+
+    def _lowered_late(self, node: Node, facts: Sequence[Fact]) -> Program:
+        graph = node.regions[0]
         key = (graph, tuple(_key(fact) for fact in facts))
         found = self._late.get(key)
         if found is None:
-            if len(self._late) >= 256:
+            if len(self._late) >= _LATE_PROGRAMS:
                 self._late.clear()
-            lowered = lower(graph, facts, decomposed=decomposed, limits=self.limits)
+            lowered = lower(graph, facts, decomposed=node.attrs["decomposed"], limits=self.limits)
             found = self._late[key] = Program(lowered, self.mode, self.limits)
         return found
 
@@ -303,16 +314,32 @@ def _runtime_fact(kind: Type, argument: Any) -> Fact:
     return Fact(kind)
 
 
-def _late_fact(kind: Type, argument: Any) -> Fact:
+_LATE_PROGRAMS = 256
+"""How many programs of deferred nodes are kept; beyond, all are dropped."""
+
+
+def _integers_tell(kind: TensorType, array: Array) -> bool:
+    """Small contents that are not floats: what shapes, axes and the like are made of."""
+    return array.size <= SMALL and not kind.dtype.is_float
+
+
+def _everything_tells(kind: TensorType, array: Array) -> bool:
+    return True
+
+
+def _waits_still(graph: Graph) -> bool:
+    """True if a region was lowered to nothing but a node that waits for the same inputs."""
+    return any(node.op == "deferred" and node.inputs == graph.inputs for node in graph.nodes)
+
+
+def _late_fact(kind: Type, argument: Any, telling: Callable[[TensorType, Array], bool]) -> Fact:
     if isinstance(kind, UnknownType):
         kind = type_of_value(argument)
     if isinstance(kind, TensorType) and is_array(argument):
-        array = argument
-        telling = array.size <= SMALL and (not kind.dtype.is_float or array.size <= 16)
-        content = narrow(array, kind.dtype.numpy) if telling else None
-        return Fact(TensorType(kind.dtype, array.shape), content)
+        content = narrow(argument, kind.dtype.numpy) if telling(kind, argument) else None
+        return Fact(TensorType(kind.dtype, argument.shape), content)
     if isinstance(kind, OptionalType) and argument is not None:
-        return _late_fact(kind.elem, argument)
+        return _late_fact(kind.elem, argument, telling)
     return Fact(kind)
 
 
