@@ -1,4 +1,4 @@
-"""Assay as an ONNX backend: `onnx.backend.test.BackendTest(assay.onnx_backend, __name__)` takes this module unchanged."""
+"""Assay as an ONNX backend, which `onnx.backend.test.BackendTest(assay.onnx_backend, __name__)` takes unchanged."""
 
 from __future__ import annotations
 

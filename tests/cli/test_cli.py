@@ -108,7 +108,7 @@ def test_the_version(call: Any) -> None:
     assert call("--version").out.strip() == "0.1.0"
 
 
-@pytest.mark.parametrize("line", ["nonsense", "run", "run m.onnx --nonsense", "inspect m.onnx --level x", "fuzz --count 0"])
+@pytest.mark.parametrize("line", ["nonsense", "run", "run m.onnx --nonsense", "inspect m --level x", "fuzz --count 0"])
 def test_bad_usage(call: Any, line: str) -> None:
     assert call(*line.split()).code == USAGE
 

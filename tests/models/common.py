@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import wave
 from pathlib import Path
 from typing import Any
 
@@ -11,32 +9,16 @@ import numpy as np
 import onnxruntime
 
 import assay
+from assay.ir.dtypes import Array
+from assay.zoo.files import package_file as package_file
+from assay.zoo.moonshine import clip_path, read_speech
 
 ROOT = Path(__file__).parents[2]
 
 
-def package_file(package: str, name: str) -> Path:
-    """A file inside an installed package, which itself is not imported."""
-    spec = importlib.util.find_spec(package)
-    assert spec is not None and spec.submodule_search_locations, f"{package} is not installed: run `make venv`"
-    path = Path(spec.submodule_search_locations[0]) / name
-    assert path.is_file(), f"{package} has no {name}"
-    return path
-
-
-def asset(name: str) -> Path:
-    """A file that `make assets` fetched."""
-    path = ROOT / ".assets" / name
-    assert path.is_file(), f"{path} is missing: run `make assets`"
-    return path
-
-
-def speech() -> np.ndarray:
-    """A clip of speech at 16 kHz: «Ever tried, ever failed. No matter, try again. Fail again. Fail better.»"""
-    with wave.open(str(package_file("moonshine_onnx", "assets/beckett.wav"))) as clip:
-        assert clip.getframerate() == 16000 and clip.getnchannels() == 1
-        frames = np.frombuffer(clip.readframes(clip.getnframes()), np.int16)
-    return frames.astype(np.float32) / 32768
+def speech() -> Array:
+    """A clip of speech at 16 kHz."""
+    return read_speech(clip_path())
 
 
 def both(path: Path) -> tuple[assay.InferenceSession, onnxruntime.InferenceSession]:
