@@ -82,6 +82,10 @@ def _long_spectrum(node: Node, inputs: Sequence[Any]) -> bool:
     return bool(whole) and x.shape[node.attrs["axis"]] != int(length) // 2 + 1
 
 
+def _splits_nothing(node: Node, inputs: Sequence[Any]) -> bool:
+    return node.attrs["delimiter"] != "" and bool(np.any(inputs[0] == ""))
+
+
 DEVIATIONS: tuple[Deviation, ...] = (
     Deviation(("cast",), "ONNX leaves a float beyond the range of an integer undefined", _out_of_range),
     Deviation(("cast",), "onnxruntime rounds floats to 4-bit and 2-bit integers, wider ones it truncates", _to_tiny_integers),
@@ -97,6 +101,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
     Deviation(("dft",), "onnxruntime computes its factors in f32", _of("f64")),
     Deviation(("resize",), "onnxruntime truncates integers, the reference evaluator rounds and saturates", _of("i32", "i8", "u8")),
     Deviation(("rnn", "gru", "lstm"), "onnxruntime gives zeros as the last state of an empty sequence", _empty),
+    Deviation(("string_split",), "onnxruntime splits an empty string into no parts at all", _splits_nothing),
     Deviation(("unique",), "onnxruntime aborts the process on empty slices", _empty),
     Deviation(("unique",), "onnxruntime takes everything beside NaN for equal", _has_nan),
 )

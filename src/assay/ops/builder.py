@@ -104,18 +104,18 @@ class Builder:
         definition = CORE[op]
         full = complete_attrs(definition, attrs)
         values = self._lift(definition, inputs)
-        if self.decomposed and definition.parts is not None:
-            return self._decompose(definition, values, full)
         facts = [None if value is None else self._facts[value] for value in values]
         types = definition.infer(facts, {**full, "regions": regions} if definition.regions else full)
         self._check_sizes(types)
+        if self.decomposed and definition.parts is not None:
+            return self._decompose(definition, values, full, types)
         contents = _contents(definition, facts, full, types)
         if contents is not None and all(_is_foldable(fact) for fact in contents):
             return tuple(self.constant(fact.value, cast(TensorType, fact.type).dtype) for fact in contents)
         results = tuple(self._new(fact) for fact in contents or [Fact(kind) for kind in types])
         node = Node(op, values, results, self._origin, full, regions)
         if definition.parts is not None and self._accepts is not None and not self._accepts(node):
-            return self._decompose(definition, values, full)
+            return self._decompose(definition, values, full, types)
         self.nodes.append(node)
         return results
 
@@ -240,7 +240,7 @@ class Builder:
         return self.constant(value, named)
 
     def _decompose(
-        self, definition: OpDef, values: tuple[Value | None, ...], attrs: dict[str, Any]
+        self, definition: OpDef, values: tuple[Value | None, ...], attrs: dict[str, Any], types: Sequence[Type]
     ) -> tuple[Value, ...]:
         assert definition.parts is not None
         mark = len(self.nodes)
@@ -248,13 +248,17 @@ class Builder:
             return as_results(definition.parts(self, *values, **attrs))
         except FactMissing as missing:
             del self.nodes[mark:]
-            return self._defer(definition, values, attrs, str(missing))
+            return self._defer(definition, values, attrs, types, str(missing))
 
     def _defer(
-        self, definition: OpDef, values: tuple[Value | None, ...], attrs: dict[str, Any], reason: str
+        self,
+        definition: OpDef,
+        values: tuple[Value | None, ...],
+        attrs: dict[str, Any],
+        types: Sequence[Type],
+        reason: str,
     ) -> tuple[Value, ...]:
         """A composite whose decomposition must wait for facts, as a deferred node."""
-        types = definition.infer([None if v is None else self._facts[v] for v in values], attrs)
         results = tuple(self.fresh(kind) for kind in types)
         inner = Node(definition.name, values, tuple(self.fresh(kind) for kind in types), self._origin, attrs)
         given = tuple(value for value in values if value is not None)

@@ -159,7 +159,7 @@ def _roi_samples(rng: Rng, dtype: DType) -> Iterable[Any]:
     compute=Compute.WIDE,
     tolerance=Tolerance.ACCUMULATED,
     parts=_roi_parts,
-    samples=listed(_roi_samples, 2),
+    samples=listed(_roi_samples, 1, 2),
 )
 def roi_align(
     x: Array,

@@ -83,7 +83,7 @@ def _extents(
         raise ValueError("neither scales nor sizes are given")
     policy = n.str("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":
-        return None, [b.slice(sizes, [i], [i + 1], [1], axes=(0,)) for i in range(len(axes))]
+        return None, list(b.emit("split", sizes, sizes=(1,) * len(axes), axis=0))
     old = np.array([_number(b, x, axis) for axis in axes])
     ratios = np.array(b.ints(sizes, "sizes")) / old
     factor = float(ratios.min() if policy == "not_larger" else ratios.max())
