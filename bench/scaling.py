@@ -12,8 +12,8 @@ import onnx
 from onnx import TensorProto, helper
 
 from assay.frontends.onnx import load
-from assay.passes import STANDARD, apply
 from assay.ops.lowering import lower
+from assay.passes import STANDARD, apply
 from assay.targets.reference import ReferenceTarget
 
 ROUNDS = 5

@@ -99,7 +99,10 @@ def test_sizes_that_only_a_run_tells_are_refused_too() -> None:
     graph = helper.make_graph(
         [helper.make_node("Expand", ["x", "s"], ["y"], "culprit")],
         "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1]), helper.make_tensor_value_info("s", TensorProto.INT64, [2])],
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [1]),
+            helper.make_tensor_value_info("s", TensorProto.INT64, [2]),
+        ],
         [helper.make_empty_tensor_value_info("y")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
@@ -194,7 +197,9 @@ def test_a_huge_declared_tensor_is_not_allocated(tmp_path: Path) -> None:
         load(tmp_path / "model.onnx")
 
 
-@pytest.mark.parametrize("data", [b"", b"\0", b"not a model at all", b"PK\3\4" + b"\0" * 100, os.urandom(0) + bytes(range(256))])
+@pytest.mark.parametrize(
+    "data", [b"", b"\0", b"not a model at all", b"PK\3\4" + b"\0" * 100, os.urandom(0) + bytes(range(256))]
+)
 def test_what_is_no_model_is_said_to_be_none(data: bytes) -> None:
     with pytest.raises(ImportFailed) as caught:
         load(data)

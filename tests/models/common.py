@@ -23,13 +23,15 @@ def speech() -> Array:
 
 def both(path: Path) -> tuple[assay.InferenceSession, onnxruntime.InferenceSession]:
     """The model in Assay and in ONNX Runtime."""
-    return assay.InferenceSession(str(path)), onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return assay.InferenceSession(str(path)), onnxruntime.InferenceSession(
+        str(path), providers=["CPUExecutionProvider"]
+    )
 
 
 def run_both(sessions: tuple[Any, Any], feeds: dict[str, Any], rtol: float, atol: float) -> list[Any]:
     """Assay's outputs, after they were found close to ONNX Runtime's."""
     ours, theirs = (session.run(None, feeds) for session in sessions)
     for mine, expected in zip(ours, theirs, strict=True):
-        assert mine.dtype == expected.dtype and mine.shape == expected.shape
+        assert (mine.dtype, mine.shape) == (expected.dtype, expected.shape)
         np.testing.assert_allclose(mine, expected, rtol=rtol, atol=atol)
     return ours

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from models.common import ROOT, both, package_file, run_both
 from PIL import Image
+
+from models.common import ROOT, both, package_file, run_both
 
 FOLDER = "models/standard_v3_3"
 SESSIONS = both(package_file("magika", f"{FOLDER}/model.onnx"))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from models.common import both, package_file, run_both
 from tokenizers import Tokenizer
+
+from models.common import both, package_file, run_both
 
 SENTENCES = ["That is a happy person", "That is a happy dog", "That is a very happy person", "Today is a sunny day"]
 PUBLISHED = [0.6946, 0.9429, 0.2569]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from models.common import both, package_file, run_both
 from PIL import Image, ImageDraw, ImageFont
+
+from models.common import both, package_file, run_both
 
 DETECTOR = package_file("rapidocr", "models/PP-OCRv6_det_small.onnx")
 READER = package_file("rapidocr", "models/PP-OCRv6_rec_small.onnx")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+
 from models.common import both, package_file, run_both, speech
 
 WINDOW, CONTEXT = 512, 64

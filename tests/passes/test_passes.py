@@ -133,4 +133,11 @@ def test_random_numbers_are_neither_merged_nor_folded_away() -> None:
 
     graph = build(draws)
     np.testing.assert_array_equal(run(apply(graph, STANDARD, verify))[0], run(graph)[0])
-    assert not np.array_equal(*(ReferenceTarget().compile(build(lambda b, x, s=s: b.random_uniform([4], s, dtype=dtypes.f32))).run([np.zeros((1, 4), np.float32)])[0] for s in (1, 2)))
+    assert not np.array_equal(
+        *(
+            ReferenceTarget()
+            .compile(build(lambda b, x, s=s: b.random_uniform([4], s, dtype=dtypes.f32)))
+            .run([np.zeros((1, 4), np.float32)])[0]
+            for s in (1, 2)
+        )
+    )

@@ -38,7 +38,9 @@ def test_exact_rounds_at_every_op_and_precise_only_at_the_end(dtype: DType) -> N
         value = np.sin(value) + value / 3.0
     np.testing.assert_array_equal(precise, value.astype(dtype.numpy))
     distance = np.abs(exact.astype(np.float64) - value).max()
-    assert (distance == 0) if dtype is dtypes.f64 else (0 < distance < 20 * float(dtypes.ml_dtypes.finfo(dtype.numpy).eps))
+    assert (
+        (distance == 0) if dtype is dtypes.f64 else (0 < distance < 20 * float(dtypes.ml_dtypes.finfo(dtype.numpy).eps))
+    )
 
 
 def test_f32_results_are_correctly_rounded_sums() -> None:

@@ -121,6 +121,7 @@ def _tensors() -> onnx.ModelProto:
 
 def _scan() -> onnx.ModelProto:
     """A scan that sums and negates."""
+
     def info(name: str) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, [2])
 

@@ -36,7 +36,9 @@ def tensors_of(model: onnx.ModelProto) -> list[TensorProto]:
     """Every stored tensor."""
     stored = [tensor for graph in graphs_of(model) for tensor in graph.initializer]
     stored += [a.t for node in nodes_of(model) for a in node.attribute if a.HasField("t")]
-    return stored + [part for graph in graphs_of(model) for s in graph.sparse_initializer for part in (s.values, s.indices)]
+    return stored + [
+        part for graph in graphs_of(model) for s in graph.sparse_initializer for part in (s.values, s.indices)
+    ]
 
 
 def _dims_of(model: onnx.ModelProto) -> list[Any]:
@@ -96,7 +98,22 @@ def shuffled_nodes(model: onnx.ModelProto, rng: random.Random) -> None:
 
 def other_op(model: onnx.ModelProto, rng: random.Random) -> None:
     """A node applies another op."""
-    ops = ["Add", "Conv", "Loop", "If", "Reshape", "Expand", "Concat", "Gather", "Softmax", "Nonsense", "", "SequenceAt", "Resize", "LSTM"]
+    ops = [
+        "Add",
+        "Conv",
+        "Loop",
+        "If",
+        "Reshape",
+        "Expand",
+        "Concat",
+        "Gather",
+        "Softmax",
+        "Nonsense",
+        "",
+        "SequenceAt",
+        "Resize",
+        "LSTM",
+    ]
     rng.choice(nodes_of(model)).op_type = rng.choice(ops)
 
 
@@ -242,11 +259,22 @@ def external_data(model: onnx.ModelProto, rng: random.Random) -> None:
 
 def nested_bodies(model: onnx.ModelProto, rng: random.Random) -> None:
     """Bodies within bodies, many deep."""
-    graph = helper.make_graph([helper.make_node("Constant", [], ["d0"], value_float=1.0)], "deep", [], [helper.make_empty_tensor_value_info("d0")])
+    graph = helper.make_graph(
+        [helper.make_node("Constant", [], ["d0"], value_float=1.0)],
+        "deep",
+        [],
+        [helper.make_empty_tensor_value_info("d0")],
+    )
     for level in range(rng.choice([3, 12, 25])):
-        condition = helper.make_node("Constant", [], [f"c{level}"], value=helper.make_tensor("", TensorProto.BOOL, [], [1]))
-        node = helper.make_node("If", [f"c{level}"], [f"e{level}"], then_branch=graph, else_branch=graph if level < 3 else _leaf())
-        graph = helper.make_graph([condition, node], f"deep{level}", [], [helper.make_empty_tensor_value_info(f"e{level}")])
+        condition = helper.make_node(
+            "Constant", [], [f"c{level}"], value=helper.make_tensor("", TensorProto.BOOL, [], [1])
+        )
+        node = helper.make_node(
+            "If", [f"c{level}"], [f"e{level}"], then_branch=graph, else_branch=graph if level < 3 else _leaf()
+        )
+        graph = helper.make_graph(
+            [condition, node], f"deep{level}", [], [helper.make_empty_tensor_value_info(f"e{level}")]
+        )
     model.graph.node.extend(graph.node)
 
 
@@ -260,7 +288,10 @@ def recursive_function(model: onnx.ModelProto, rng: random.Random) -> None:
     own, standard = helper.make_opsetid("own", 1), helper.make_opsetid("", 18)
     chain = ["A", "B", "C"][: rng.randrange(1, 4)]
     for name, callee in zip(chain, [*chain[1:], chain[0]], strict=True):
-        body = [helper.make_node(callee, ["x"], ["t"], domain="own"), helper.make_node(callee, ["t"], ["y"], domain="own")]
+        body = [
+            helper.make_node(callee, ["x"], ["t"], domain="own"),
+            helper.make_node(callee, ["t"], ["y"], domain="own"),
+        ]
         model.functions.append(helper.make_function("own", name, ["x"], ["y"], body, [standard, own]))
     model.opset_import.append(own)
     names = _names(model)
@@ -272,10 +303,18 @@ def endless_loop(model: onnx.ModelProto, rng: random.Random) -> None:
     body = helper.make_graph(
         [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Identity", ["i"], ["o"])],
         "endless",
-        [helper.make_tensor_value_info("i", TensorProto.INT64, []), helper.make_tensor_value_info("c", TensorProto.BOOL, [])],
-        [helper.make_tensor_value_info("d", TensorProto.BOOL, []), helper.make_tensor_value_info("o", TensorProto.INT64, [])],
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
+        ],
+        [
+            helper.make_tensor_value_info("d", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("o", TensorProto.INT64, []),
+        ],
     )
-    model.graph.node.append(helper.make_node("Constant", [], ["true"], value=helper.make_tensor("", TensorProto.BOOL, [], [1])))
+    model.graph.node.append(
+        helper.make_node("Constant", [], ["true"], value=helper.make_tensor("", TensorProto.BOOL, [], [1]))
+    )
     model.graph.node.append(helper.make_node("Loop", ["", "true"], ["collected"], body=body))
     model.graph.output.append(helper.make_empty_tensor_value_info("collected"))
 

@@ -336,7 +336,14 @@ def _softplus(x: Array) -> Array:
 
 _UNARY_COMPOSITES: dict[str, tuple[str, Kinds, Unary, UnaryParts, Tolerance, Range]] = {
     "sign": ("−1, 0 or 1 by the sign of x.", SIGNED, _sign_reference, _sign, EXACT, (-4, 4)),
-    "ceil": ("The smallest integer not below x.", FLOATS, np.ceil, lambda b, x: b.neg(b.floor(b.neg(x))), EXACT, (-4, 4)),
+    "ceil": (
+        "The smallest integer not below x.",
+        FLOATS,
+        np.ceil,
+        lambda b, x: b.neg(b.floor(b.neg(x))),
+        EXACT,
+        (-4, 4),
+    ),
     "trunc": (
         "x without its fraction.",
         FLOATS,
@@ -388,7 +395,14 @@ _UNARY_COMPOSITES: dict[str, tuple[str, Kinds, Unary, UnaryParts, Tolerance, Ran
         FUNCTION,
         (-6, 6),
     ),
-    "relu": ("max(x, 0).", NUMERIC, lambda x: np.maximum(x, np.zeros((), x.dtype)), lambda b, x: b.max(x, 0), EXACT, (-4, 4)),
+    "relu": (
+        "max(x, 0).",
+        NUMERIC,
+        lambda x: np.maximum(x, np.zeros((), x.dtype)),
+        lambda b, x: b.max(x, 0),
+        EXACT,
+        (-4, 4),
+    ),
     "gelu": (
         "x · Φ(x), by the error function.",
         FLOATS,
@@ -459,9 +473,9 @@ def _define_composites() -> None:
             samples=make.elementwise(2, low, high),
         )(_documented(function, doc, 2))
     for name, (doc, kinds, function, parts) in _COMPARISON_COMPOSITES.items():
-        op(
-            "T, T -> bool", name=name, T=kinds, shape=broadcasting, parts=parts, samples=make.elementwise(2)
-        )(_documented(function, doc, 2))
+        op("T, T -> bool", name=name, T=kinds, shape=broadcasting, parts=parts, samples=make.elementwise(2))(
+            _documented(function, doc, 2)
+        )
     for name, (doc, function, parts) in _TESTS.items():
         op("T -> bool", name=name, T=FLOATS, shape=same, parts=parts, samples=make.elementwise(1))(
             _documented(function, doc, 1)
@@ -529,4 +543,3 @@ def _leaky_relu_parts(b: Any, x: Any, *, slope: float) -> Any:
 def leaky_relu(x: Array, *, slope: float = 0.01) -> Array:
     """x where x ≥ 0, else slope · x."""
     return np.where(x < 0, slope * x, x)
-

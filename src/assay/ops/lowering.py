@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-
 from assay.errors import AssayError, LowerFailed
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value, used
@@ -141,6 +140,3 @@ def lower(
     """
     builder = Builder(decomposed=decomposed, accepts=accepts, limits=limits)
     return Lowering(builder).graph(graph, facts or [Fact(value.type) for value in graph.inputs])
-
-
-

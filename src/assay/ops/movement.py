@@ -14,7 +14,17 @@ from assay.ir.facts import Fact
 from assay.ir.types import Shape
 from assay.ops.registry import Sample, op
 from assay.ops.samples import draw, listed
-from assay.ops.shapes import axes_of, axis_of, broadcast, clamp_length, length, requested, resolve_reshape, same, unknown
+from assay.ops.shapes import (
+    axes_of,
+    axis_of,
+    broadcast,
+    clamp_length,
+    length,
+    requested,
+    resolve_reshape,
+    same,
+    unknown,
+)
 
 
 def vector(*items: int) -> Array:
@@ -166,7 +176,9 @@ def _unsqueeze_parts(b: Any, x: Any, *, axes: Sequence[int]) -> Any:
     shape=unsqueezed,
     symbolic=True,
     parts=_unsqueeze_parts,
-    samples=listed(lambda rng, dtype: [(draw(rng, dtype, (2, 3)), {"axes": (0, -1)}), (draw(rng, dtype, ()), {"axes": (0,)})]),
+    samples=listed(
+        lambda rng, dtype: [(draw(rng, dtype, (2, 3)), {"axes": (0, -1)}), (draw(rng, dtype, ()), {"axes": (0,)})]
+    ),
 )
 def unsqueeze(x: Array, *, axes: Sequence[int]) -> Array:
     """x with new axes of size one at the positions `axes` of the result."""
@@ -255,7 +267,11 @@ def _slice_shape(x: Fact, starts: Fact, ends: Fact, steps: Fact, *, axes: Sequen
     T=TENSORS,
     name="slice",
     shape=_slice_shape,
-    symbolic=(1, 2, 3,),
+    symbolic=(
+        1,
+        2,
+        3,
+    ),
     samples=listed(
         lambda rng, dtype: [
             (draw(rng, dtype, (5, 4)), vector(1, 0), vector(4, 3), vector(2, 1), {"axes": (0, 1)}),
@@ -287,7 +303,9 @@ def _flip_parts(b: Any, x: Any, *, axes: Sequence[int]) -> Any:
     shape=same,
     symbolic=True,
     parts=_flip_parts,
-    samples=listed(lambda rng, dtype: [(draw(rng, dtype, (2, 3)), {"axes": (1,)}), (draw(rng, dtype, (2, 3)), {"axes": (0, -1)})]),
+    samples=listed(
+        lambda rng, dtype: [(draw(rng, dtype, (2, 3)), {"axes": (1,)}), (draw(rng, dtype, (2, 3)), {"axes": (0, -1)})]
+    ),
 )
 def flip(x: Array, *, axes: Sequence[int]) -> Array:
     """x reversed along `axes`."""
@@ -325,7 +343,11 @@ def pad(x: Array, pads: Array, value: Array) -> Array:
     """x with `value` put around it: `pads` holds a count before each axis, then one after each; negative counts crop."""
     amounts = as_shape(pads)
     before, after = amounts[: x.ndim], amounts[x.ndim :]
-    kept = x[tuple(slice(max(-lo, 0), x.shape[i] - max(-hi, 0)) for i, (lo, hi) in enumerate(zip(before, after, strict=True)))]
+    kept = x[
+        tuple(
+            slice(max(-lo, 0), x.shape[i] - max(-hi, 0)) for i, (lo, hi) in enumerate(zip(before, after, strict=True))
+        )
+    ]
     shape = [d + lo + hi for d, lo, hi in zip(x.shape, before, after, strict=True)]
     result = np.full(shape, value, dtype=x.dtype)
     result[tuple(slice(max(lo, 0), max(lo, 0) + d) for lo, d in zip(before, kept.shape, strict=True))] = kept
@@ -385,9 +407,7 @@ def _split_shape(x: Fact, *, sizes: Sequence[int], axis: int) -> list[Shape]:
 
 def _split_parts(b: Any, x: Any, *, sizes: Sequence[int], axis: int) -> Any:
     ends = np.cumsum(sizes).tolist()
-    return tuple(
-        b.slice(x, [end - size], [end], [1], axes=(axis,)) for size, end in zip(sizes, ends, strict=True)
-    )
+    return tuple(b.slice(x, [end - size], [end], [1], axes=(axis,)) for size, end in zip(sizes, ends, strict=True))
 
 
 @op(
@@ -429,7 +449,9 @@ def _tile_parts(b: Any, x: Any, repeats: Any) -> Any:
     shape=_tile_shape,
     symbolic=(1,),
     parts=_tile_parts,
-    samples=listed(lambda rng, dtype: [(draw(rng, dtype, (2, 3)), vector(2, 3), {}), (draw(rng, dtype, (2,)), vector(0), {})], 1),
+    samples=listed(
+        lambda rng, dtype: [(draw(rng, dtype, (2, 3)), vector(2, 3), {}), (draw(rng, dtype, (2,)), vector(0), {})], 1
+    ),
 )
 def tile(x: Array, repeats: Array) -> Array:
     """x repeated `repeats[i]` times along axis i."""
@@ -457,7 +479,9 @@ def _window_parts(b: Any, x: Any, *, axis: int, size: int, stride: int, dilation
     axis = axis_of(axis, b.rank(x))
     length_ = b.size(x, axis)
     span = (size - 1) * dilation + 1
-    count = (length_ - span) // stride + 1 if isinstance(length_, int) else b.add(b.div(b.sub(length_, span), stride), 1)
+    count = (
+        (length_ - span) // stride + 1 if isinstance(length_, int) else b.add(b.div(b.sub(length_, span), stride), 1)
+    )
     scalar = count if isinstance(count, int) else b.reshape(count, [])
     starts = b.unsqueeze(b.mul(b.iota(scalar), stride), axes=(1,))
     return b.gather(x, b.add(starts, np.arange(size) * dilation), axis=axis)
@@ -501,9 +525,7 @@ def _trilu_parts(b: Any, x: Any, k: Any, *, upper: bool) -> Any:
     parts=_trilu_parts,
     samples=listed(
         lambda rng, dtype: [
-            (draw(rng, dtype, (3, 4)), np.array(k), {"upper": upper})
-            for k in (-1, 0, 1, 7)
-            for upper in (True, False)
+            (draw(rng, dtype, (3, 4)), np.array(k), {"upper": upper}) for k in (-1, 0, 1, 7) for upper in (True, False)
         ],
         1,
     ),
@@ -513,4 +535,3 @@ def trilu(x: Array, k: Array, *, upper: bool) -> Array:
     rows = np.arange(int(x.shape[-2]))[:, None] + int(k)
     columns = np.arange(int(x.shape[-1]))
     return np.where(rows <= columns if upper else columns <= rows, x, np.zeros((), x.dtype))
-

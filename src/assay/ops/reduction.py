@@ -26,7 +26,15 @@ def _summing(rng: Rng, dtype: DType) -> Iterable[Sample]:
             yield Sample((draw(rng, dtype, (2, 9, 3), -2, 2),), {"axes": axes, "accumulate": dtype})
 
 
-@op("T -> T", T=NUMERIC, shape=reduced, compute=Compute.WIDE, tolerance=Tolerance.ACCUMULATED, symbolic=True, samples=_summing)
+@op(
+    "T -> T",
+    T=NUMERIC,
+    shape=reduced,
+    compute=Compute.WIDE,
+    tolerance=Tolerance.ACCUMULATED,
+    symbolic=True,
+    samples=_summing,
+)
 def reduce_sum(
     x: Array, *, axes: Sequence[int] | None = None, keepdims: bool = False, accumulate: DType | None = None
 ) -> Array:
@@ -41,7 +49,15 @@ def reduce_sum(
     return np.expand_dims(total, counted) if keepdims else total
 
 
-@op("T -> T", T=NUMERIC, shape=reduced, compute=Compute.WIDE, tolerance=Tolerance.ACCUMULATED, symbolic=True, samples=reducing)
+@op(
+    "T -> T",
+    T=NUMERIC,
+    shape=reduced,
+    compute=Compute.WIDE,
+    tolerance=Tolerance.ACCUMULATED,
+    symbolic=True,
+    samples=reducing,
+)
 def reduce_prod(x: Array, *, axes: Sequence[int] | None = None, keepdims: bool = False) -> Array:
     """The product over `axes` (None: all)."""
     return np.multiply.reduce(x, axis=axes_of(axes, x.ndim), dtype=x.dtype, keepdims=keepdims)
@@ -139,13 +155,29 @@ def arg_min(x: Array, *, axis: int, keepdims: bool = False) -> Array:
     return np.argmin(x, axis=axis, keepdims=keepdims)
 
 
-@op("T -> T", T=NUMERIC, shape=along_axis, compute=Compute.WIDE, tolerance=Tolerance.ACCUMULATED, symbolic=True, samples=along())
+@op(
+    "T -> T",
+    T=NUMERIC,
+    shape=along_axis,
+    compute=Compute.WIDE,
+    tolerance=Tolerance.ACCUMULATED,
+    symbolic=True,
+    samples=along(),
+)
 def cum_sum(x: Array, *, axis: int) -> Array:
     """Running sums along `axis`."""
     return np.cumsum(x, axis=axis, dtype=x.dtype)
 
 
-@op("T -> T", T=NUMERIC, shape=along_axis, compute=Compute.WIDE, tolerance=Tolerance.ACCUMULATED, symbolic=True, samples=along())
+@op(
+    "T -> T",
+    T=NUMERIC,
+    shape=along_axis,
+    compute=Compute.WIDE,
+    tolerance=Tolerance.ACCUMULATED,
+    symbolic=True,
+    samples=along(),
+)
 def cum_prod(x: Array, *, axis: int) -> Array:
     """Running products along `axis`."""
     return np.cumprod(x, axis=axis, dtype=x.dtype)
@@ -223,7 +255,12 @@ def _nonzero_shape(x: Fact) -> list[Shape]:
     return [(len(x.shape), count)]
 
 
-@op("T -> i64", T=ORDERED, shape=_nonzero_shape, samples=lambda rng, dtype: [Sample((draw(rng, dtype, s, -1, 1),)) for s in [(3, 4), (6,)]])
+@op(
+    "T -> i64",
+    T=ORDERED,
+    shape=_nonzero_shape,
+    samples=lambda rng, dtype: [Sample((draw(rng, dtype, s, -1, 1),)) for s in [(3, 4), (6,)]],
+)
 def nonzero(x: Array) -> Array:
     """The positions of the elements that are not zero: one row an axis, one column a position, in order."""
     return np.array(np.nonzero(x), dtype=np.int64).reshape(x.ndim, -1)
@@ -236,7 +273,15 @@ def _log_sum_exp_parts(b: Any, x: Any, *, axes: Sequence[int] | None, keepdims: 
     return total if keepdims else b.squeeze(total, axes=axes_of(axes, b.rank(x)))
 
 
-@op("T -> T", T=FLOATS, shape=reduced, compute=Compute.WIDE, tolerance=Tolerance.ACCUMULATED, parts=_log_sum_exp_parts, samples=reducing)
+@op(
+    "T -> T",
+    T=FLOATS,
+    shape=reduced,
+    compute=Compute.WIDE,
+    tolerance=Tolerance.ACCUMULATED,
+    parts=_log_sum_exp_parts,
+    samples=reducing,
+)
 def log_sum_exp(x: Array, *, axes: Sequence[int] | None = None, keepdims: bool = False) -> Array:
     """log Σ eˣ over `axes`, without overflow."""
     counted = axes_of(axes, x.ndim)
@@ -244,4 +289,3 @@ def log_sum_exp(x: Array, *, axes: Sequence[int] | None = None, keepdims: bool =
     finite = np.where(np.isinf(peak), 0.0, peak)
     total = np.log(np.sum(np.exp(x - finite), axis=counted, keepdims=True)) + finite
     return total if keepdims else total.squeeze(counted)
-

@@ -44,7 +44,10 @@ def run(proto: onnx.ModelProto, **feeds: Any) -> list[Any]:
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
-@pytest.mark.parametrize(("op", "opset", "version"), [("Add", 7, 7), ("Add", 12, 7), ("Add", 13, 13), ("Add", 28, 14), ("Relu", 28, 14), ("Gelu", 25, 20)])
+@pytest.mark.parametrize(
+    ("op", "opset", "version"),
+    [("Add", 7, 7), ("Add", 12, 7), ("Add", 13, 13), ("Add", 28, 14), ("Relu", 28, 14), ("Gelu", 25, 20)],
+)
 def test_the_real_version_of_an_op(op: str, opset: int, version: int) -> None:
     assert version_of("", op, opset) == version
 
@@ -78,11 +81,24 @@ def test_functions_with_attributes_defaults_and_nesting() -> None:
     scaled.attribute.add(name="alpha", ref_attr_name="alpha", type=onnx.AttributeProto.FLOAT)
     inner = onnx.FunctionProto(name="Leak", domain="own", input=["a"], output=["b"], node=[scaled], opset_import=[std])
     inner.attribute_proto.append(alpha)
-    outer = helper.make_function("own", "Twice", ["x"], ["y"], [
-        helper.make_node("Leak", ["x"], ["t"], "first", domain="own"),
-        helper.make_node("Leak", ["t"], ["y"], "second", domain="own", alpha=0.5),
-    ], [std, own])
-    proto = model([helper.make_node("Twice", ["x"], ["y"], "call", domain="own")], [info("x")], ["y"], imports=[std, own], functions=[inner, outer])
+    outer = helper.make_function(
+        "own",
+        "Twice",
+        ["x"],
+        ["y"],
+        [
+            helper.make_node("Leak", ["x"], ["t"], "first", domain="own"),
+            helper.make_node("Leak", ["t"], ["y"], "second", domain="own", alpha=0.5),
+        ],
+        [std, own],
+    )
+    proto = model(
+        [helper.make_node("Twice", ["x"], ["y"], "call", domain="own")],
+        [info("x")],
+        ["y"],
+        imports=[std, own],
+        functions=[inner, outer],
+    )
     result = run(proto, x=X - 2)[0]
     once = np.where(X - 2 < 0, (X - 2) * 2, X - 2)
     np.testing.assert_allclose(result, np.where(once < 0, once * 0.5, once))
@@ -108,7 +124,10 @@ def test_bodies_capture_values_from_outside() -> None:
 
 def test_axes_that_are_computed_are_lowered_when_the_program_runs() -> None:
     proto = model(
-        [helper.make_node("Mod", ["k", "two"], ["axis"]), helper.make_node("ReduceSum", ["x", "axis"], ["y"], keepdims=0)],
+        [
+            helper.make_node("Mod", ["k", "two"], ["axis"]),
+            helper.make_node("ReduceSum", ["x", "axis"], ["y"], keepdims=0),
+        ],
         [info("x"), info("k", INT64, (1,))],
         ["y"],
         initializer=[numpy_helper.from_array(np.array([2]), "two")],
@@ -155,7 +174,12 @@ def external(folder: Path, name: str, array: np.ndarray, offset: int) -> TensorP
 
 def test_external_data_is_mapped_not_read(tmp_path: Path) -> None:
     weights = np.arange(3, dtype=np.float32)
-    proto = model([helper.make_node("Add", ["x", "w"], ["y"])], [info("x")], ["y"], initializer=[external(tmp_path, "w.bin", weights, 16)])
+    proto = model(
+        [helper.make_node("Add", ["x", "w"], ["y"])],
+        [info("x")],
+        ["y"],
+        initializer=[external(tmp_path, "w.bin", weights, 16)],
+    )
     path = tmp_path / "model.onnx"
     path.write_bytes(proto.SerializeToString())
     graph = load(path)
@@ -167,7 +191,12 @@ def test_external_data_is_mapped_not_read(tmp_path: Path) -> None:
 
 
 def test_external_data_needs_a_folder(tmp_path: Path) -> None:
-    proto = model([helper.make_node("Add", ["x", "w"], ["y"])], [info("x")], ["y"], initializer=[external(tmp_path, "w.bin", X[0], 0)])
+    proto = model(
+        [helper.make_node("Add", ["x", "w"], ["y"])],
+        [info("x")],
+        ["y"],
+        initializer=[external(tmp_path, "w.bin", X[0], 0)],
+    )
     with pytest.raises(ImportFailed, match="by its path"):
         load(proto)
 
@@ -184,7 +213,13 @@ def test_a_function_that_calls_itself_is_refused() -> None:
     own, std = helper.make_opsetid("own", 1), helper.make_opsetid("", 18)
     body = [helper.make_node("Again", ["x"], ["y"], domain="own")]
     function = helper.make_function("own", "Again", ["x"], ["y"], body, [std, own])
-    proto = model([helper.make_node("Again", ["x"], ["y"], domain="own")], [info("x")], ["y"], imports=[std, own], functions=[function])
+    proto = model(
+        [helper.make_node("Again", ["x"], ["y"], domain="own")],
+        [info("x")],
+        ["y"],
+        imports=[std, own],
+        functions=[function],
+    )
     with pytest.raises(LimitExceeded, match="may not call itself"):
         load(proto)
 

@@ -30,7 +30,9 @@ def lower_node(lowering: Lowering, node: Node, inputs: Sequence[Value | None]) -
     else:
         results = _through_function(lowering, node, inputs)
     if len(results) < len(node.outputs):
-        raise LowerFailed(f"{op_type} has {len(results)} results, the node names {len(node.outputs)}", where=str(node.origin))
+        raise LowerFailed(
+            f"{op_type} has {len(results)} results, the node names {len(node.outputs)}", where=str(node.origin)
+        )
     return results
 
 
@@ -73,7 +75,9 @@ def node_proto(node: Node) -> onnx.NodeProto:
     """The node as a NodeProto, values named by their ids; bodies are left out."""
     domain, op_type, _ = split_name(node.op)
     names = ["" if value is None else f"v{value.id}" for value in node.inputs]
-    proto = onnx.helper.make_node(op_type, names, [f"v{value.id}" for value in node.outputs], node.origin.name, domain=domain)
+    proto = onnx.helper.make_node(
+        op_type, names, [f"v{value.id}" for value in node.outputs], node.origin.name, domain=domain
+    )
     schema_less = (name for name, value in node.attrs.items() if value is not None)
     for name in schema_less:
         if not (node.regions and isinstance(node.attrs[name], int) and name.endswith(("branch", "body"))):

@@ -51,7 +51,9 @@ def _parse(data: bytes, where: str, limits: Limits) -> onnx.ModelProto:
     try:
         model.ParseFromString(data)
     except (DecodeError, ValueError, RecursionError) as error:
-        raise ImportFailed("this is no ONNX model", where=where, hint="the file is damaged or of another kind") from error
+        raise ImportFailed(
+            "this is no ONNX model", where=where, hint="the file is damaged or of another kind"
+        ) from error
     if not model.HasField("graph"):
         raise ImportFailed("the model has no graph", where=where, hint="the file is empty or damaged")
     return model
@@ -164,9 +166,7 @@ class Importer:
 
     def _declare(self, scope: Scope, name: str, kind: Type) -> Value:
         if name in scope.values:
-            raise ImportFailed(
-                f"the value '{name}' is defined twice", hint="names must be unique in a graph"
-            )
+            raise ImportFailed(f"the value '{name}' is defined twice", hint="names must be unique in a graph")
         value = Value(next(self.ids), kind)
         if name:
             scope.values[name] = value
@@ -301,7 +301,9 @@ class Importer:
                 if actual in scope.values:
                     raise ImportFailed(f"the value '{actual}' is defined twice", where=where)
                 scope.values[actual] = self._use(inner, formal, where)
-        scope.values.update({f"{inner.path}{k}": v for k, v in inner.values.items() if f"{inner.path}{k}" not in scope.values})
+        scope.values.update(
+            {f"{inner.path}{k}": v for k, v in inner.values.items() if f"{inner.path}{k}" not in scope.values}
+        )
         return nodes
 
     def expand(self, function: onnx.FunctionProto, scope: Scope) -> list[Node]:
@@ -435,4 +437,3 @@ _ATTRIBUTES: dict[int, Callable[[onnx.AttributeProto], Any]] = {
     onnx.AttributeProto.STRINGS: lambda a: tuple(_text(x) for x in a.strings),
     onnx.AttributeProto.TYPE_PROTO: lambda a: str(type_of(a.tp)),
 }
-

@@ -125,7 +125,9 @@ def scan_batched(b: Builder, n: Source, lengths: Value | None, *inputs: Value) -
         trip = None if lengths is None else b.gather(lengths, row, axis=0)
         results = _scan(b, n, own[0], own[1], (0,) * count, backwards, trip)
         rows.append([value if i < len(states) else _filled(b, value, total) for i, value in enumerate(results)])
-    return tuple(b.concat(*(b.unsqueeze(value, axes=(0,)) for value in column), axis=0) for column in zip(*rows, strict=True))
+    return tuple(
+        b.concat(*(b.unsqueeze(value, axes=(0,)) for value in column), axis=0) for column in zip(*rows, strict=True)
+    )
 
 
 def _filled(b: Builder, value: Value, total: int) -> Value:
@@ -133,4 +135,6 @@ def _filled(b: Builder, value: Value, total: int) -> Value:
     rank = b.rank(value)
     size = b.size(value, 0)
     missing = total - size if isinstance(size, int) else b.sub(total, size)
-    return b.pad(value, b.vector(*(0,) * rank, missing, *(0,) * (rank - 1)), b.cast(b.constant(0), dtype=b.dtype(value)))
+    return b.pad(
+        value, b.vector(*(0,) * rank, missing, *(0,) * (rank - 1)), b.cast(b.constant(0), dtype=b.dtype(value))
+    )
