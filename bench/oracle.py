@@ -45,9 +45,8 @@ def main() -> None:
                 run(None, feeds)
                 times[who].append(time.perf_counter() - started)
         oracle, peer = (statistics.median(times[who]) for who in ("oracle", "evaluator"))
-        print(
-            f"{name}: oracle {oracle:.2f} s, evaluator {peer:.2f} s, ratio {peer / oracle:.1f} (at least 5); loading {loading:.2f} s"
-        )
+        ratio = f"ratio {peer / oracle:.1f} (at least 5)"
+        print(f"{name}: oracle {oracle:.2f} s, evaluator {peer:.2f} s, {ratio}; loading {loading:.2f} s")
 
 
 if __name__ == "__main__":

@@ -143,6 +143,17 @@ def test_every_engine_gets_its_record() -> None:
         assert outcome.seconds(name)["node"] > 0
 
 
+@pytest.mark.parametrize(
+    ("spec", "kinds"), [("reference", KINDS[:-1]), ("reference:decomposed", KINDS)], ids=["composites", "decomposed"]
+)
+def test_every_case_passes_strictly(spec: str, kinds: tuple[str, ...]) -> None:
+    """All of the suite but the known limitations; the light models with composites are in test_backend_suite."""
+    outcome = run_conformance([spec], kinds=kinds)
+    assert [(record.name, record.status, record.reason) for record in outcome.surprises()] == []
+    assert outcome.counts(spec)["node"] == (1878, 1884)
+    assert len(outcome.records) == 2033 - 9 * ("light" not in kinds)
+
+
 def test_engines_that_do_not_exist() -> None:
     with pytest.raises(NotFound, match="there is no target or peer 'onnxrt'") as caught:
         engine("onnxrt")

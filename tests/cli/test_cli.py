@@ -344,6 +344,16 @@ def test_compare_names_wrong_engines(call: Any, model: Path) -> None:
     assert "onnxruntime" in done.err
 
 
+def test_compare_tells_that_a_peer_failed(call: Any, tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
+        g (float[2] x, int64[1] i) => (float[1] y) { y = Gather (x, i) }"""
+    (tmp_path / "m.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    saved(tmp_path / "i.npy", np.array([5]))
+    done = call("compare", "m.onnx", "onnxruntime", "onnx-reference", "-i", "i=i.npy", "--random", 0, "--rtol", 0)
+    assert done.code == FAILED
+    assert "at: onnxruntime" in done.err
+
+
 # --- the others
 
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-import shlex
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
@@ -45,12 +42,11 @@ def conformance(
     The JSON result is JSON lines: the run, one line for each case and engine as soon as it is done, the summary.
     """
     from assay.evidence.conformance import Record, run_conformance
-    from assay.evidence.conformance_page import write_page
+    from assay.evidence.conformance_page import versions, write_page
 
     specs = [f"{name}:decomposed" if decomposed else name for name in target or ["reference"]] + list(peer or ())
-    command = "assay conformance " + shlex.join(a for a in sys.argv[2:] if a != "--debug")
     with reporting(json) as report, progress("conformance") as bar:
-        report.line({"record": "run", "engines": specs, "filter": contains, "python": platform.python_version()})
+        report.line({"record": "run", "engines": specs, "filter": contains, "versions": versions()})
 
         def watch(record: Record, done: int, total: int) -> None:
             report.line(record.as_dict())
@@ -61,12 +57,18 @@ def conformance(
         report.line({"record": "summary", "engines": _summary(outcome), "surprises": len(outcome.surprises())})
         page = docs or Path("docs/conformance.md")
         if not contains and (docs is not None or page.parent.is_dir()):
-            write_page(page, outcome, command.rstrip())
+            write_page(page, outcome, _command(target, decomposed, peer))
             report.text(f"written: {page}")
     if not outcome.records:
         typer.echo(f"assay: no case of the suite has '{contains}' in its name", err=True)
         raise typer.Exit(USAGE)
     raise typer.Exit(DIFFERS if outcome.surprises() else 0)
+
+
+def _command(target: list[str] | None, decomposed: bool, peer: list[str] | None) -> str:
+    """The command that gives the same page."""
+    engines = [f"--target {name}" for name in target or ()] + ["--decomposed"] * decomposed
+    return " ".join(["assay conformance", *engines, *(f"--peer {name}" for name in peer or ())])
 
 
 def _summary(outcome: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from assay.errors import AssayError, RunFailed
 from assay.evidence.compare import Closeness, Signal, closeness, epsilon, signal
 from assay.evidence.engines import Engine, engine
 from assay.frontends.onnx import load
@@ -21,6 +22,7 @@ from assay.ir import dtypes
 from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Node
 from assay.ops.registry import widen
+from assay.runtime.feeds import check_feeds
 from assay.runtime.session import named_values
 
 NOISE_FACTOR = 16.0
@@ -93,10 +95,11 @@ def compare_models(model: Path, first: str, second: str, feeds: Mapping[str, Any
 
     def values_of(who: Engine) -> dict[str, Any]:
         if who.name not in seen:
-            seen[who.name] = who.load(model).run_all(feeds)
+            seen[who.name] = _values(who, model, feeds)
         return seen[who.name]
 
     graph = load(model)
+    check_feeds(graph, feeds)
     one, two = engine(first), engine(second)
     mine, theirs = values_of(one), values_of(two)
     noise: dict[str, float] = {}
@@ -113,6 +116,16 @@ def compare_models(model: Path, first: str, second: str, feeds: Mapping[str, Any
     only_first = tuple(name for name in computed if name in mine and name not in theirs)
     only_second = tuple(name for name in computed if name in theirs and name not in mine)
     return Comparison(first, second, tuple(reports), only_first, only_second)
+
+
+def _values(who: Engine, model: Path, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """Every value that an engine can show; a peer's error becomes one of ours."""
+    try:
+        return who.load(model).run_all(feeds)
+    except AssayError:
+        raise
+    except Exception as error:
+        raise RunFailed(f"{type(error).__name__}: {error}", where=who.name) from error
 
 
 def noise_floor(exact: Mapping[str, Any], precise: Mapping[str, Any]) -> dict[str, float]:

@@ -110,14 +110,18 @@ def run_conformance(
     specs: Sequence[str],
     contains: str = "",
     *,
+    kinds: Sequence[str] = KINDS,
     watch: Callable[[Record, int, int], None] | None = None,
     timeout: float = 600.0,
 ) -> Outcome:
-    """Run the suite on every engine named in `specs`. `watch` sees each record as it is made, and how many
-    there are of how many. Peers run in processes of their own, so that a crash costs one case."""
+    """Run the suite, or the cases of it with `contains` in their name, on every engine named in `specs`.
+
+    `watch` sees each record as it is made, and how many there are of how many. Peers run in processes of their own,
+    so that a crash costs one case; `timeout` seconds is the longest that a peer may take for one.
+    """
     engines = [engine(spec) for spec in specs]
     versions = {who.name: who.version() for who in engines}
-    cases = official_cases(contains)
+    cases = official_cases(contains, kinds)
     records: list[Record] = []
     for record in _records(engines, cases, timeout):
         records.append(record)

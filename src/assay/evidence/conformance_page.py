@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import platform
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
 from assay.evidence.conformance import Outcome, excuse
@@ -48,7 +48,7 @@ def _page(outcome: Outcome, command: str) -> Iterator[str]:
     yield command
     yield "```"
     yield ""
-    yield f"onnx {_version('onnx')}, numpy {_version('numpy')}, Python {platform.python_version()}."
+    yield ", ".join(f"{name} {number}" for name, number in versions().items()) + "."
     yield ""
     yield "## Passed"
     yield ""
@@ -110,10 +110,9 @@ def _times(outcome: Outcome) -> Iterator[str]:
         yield f"| {name} | {cells} | {sum(spent.values()):.1f} |"
 
 
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "(not installed)"
+def versions() -> dict[str, str]:
+    """What the results depend on, besides the engines."""
+    packages = ("onnx", "numpy", "ml_dtypes")
+    return {**{package: version(package) for package in packages}, "Python": platform.python_version()}
 
 

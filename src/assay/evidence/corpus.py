@@ -71,7 +71,9 @@ _TEXTS = {
             y = DequantizeLinear(q, s, z)
         }""",
     "recurrent": """<ir_version: 9, opset_import: ["" : 18]>
-        g (float[3,1,2] x, float[1,8,2] w, float[1,8,2] r) => (y, h, c) { y, h, c = LSTM <hidden_size = 2> (x, w, r) }""",
+        g (float[3,1,2] x, float[1,8,2] w, float[1,8,2] r) => (y, h, c) {
+            y, h, c = LSTM <hidden_size = 2> (x, w, r)
+        }""",
     "selection": """<ir_version: 9, opset_import: ["" : 18]>
         g (float[5,3] x) => (v, i, z) <int64[1] k = {2}> {
             v, i = TopK <axis = 0> (x, k)

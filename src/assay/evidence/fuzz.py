@@ -1,7 +1,7 @@
 """Fuzzing: random valid graphs, on whose results the oracle and its peers must agree.
 
-The verdict rests on the noise floor (`assay.evidence.noise`), not on a hand-set tolerance. A disagreement is shrunk to a
-minimal graph and printed as IR text. What a peer left out, what is undecided and what is known to deviate is counted.
+The verdict rests on the noise floor (`assay.evidence.noise`), not on a hand-set tolerance. A disagreement is shrunk to
+a minimal graph and printed as IR text. What a peer left out, what is undecided and what is known to deviate is counted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from assay.evidence.fuzz_graphs import (
     with_inputs,
     without,
 )
-from assay.evidence.fuzz_peers import PEERS, Answer, Peer
+from assay.evidence.fuzz_peers import DEVIATES, KINDS, PEERS, Answer, Peer
 from assay.evidence.noise import Noise, noise_of
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.printer import print_graph
@@ -55,7 +55,7 @@ class Finding:
 class Tally:
     """What one peer did: graphs that it computed in whole, in part and not at all, results and elements compared.
 
-    `undecided` counts elements whose right answer rounding alone can change; `left_out` counts nodes by reason.
+    `undecided` counts elements whose right answer rounding alone can change; `left_out` counts nodes by kind and reason.
     """
 
     whole: int = 0
@@ -64,7 +64,7 @@ class Tally:
     results: int = 0
     elements: int = 0
     undecided: int = 0
-    left_out: Counter[str] = field(default_factory=Counter[str])
+    left_out: dict[str, Counter[str]] = field(default_factory=lambda: {kind: Counter[str]() for kind in KINDS})
 
 
 @dataclass
@@ -86,9 +86,10 @@ class FuzzReport:
 
     def as_dict(self) -> dict[str, Any]:
         """The report as plain data, for JSON."""
-        peers = {
-            name: {**vars(tally), "left_out": dict(tally.left_out.most_common())} for name, tally in self.peers.items()
-        }
+        peers: dict[str, Any] = {}
+        for name, tally in self.peers.items():
+            left_out = {kind: dict(reasons.most_common()) for kind, reasons in tally.left_out.items()}
+            peers[name] = {**vars(tally), "left_out": left_out}
         fields = {**vars(self), "ops": dict(self.ops.most_common()), "peers": peers, "ok": self.ok}
         return {**fields, "findings": [vars(finding) for finding in self.findings]}
 
@@ -102,7 +103,9 @@ class FuzzReport:
                 f"  {name}: {tally.whole} graphs in whole, {tally.part} in part, {tally.none} not at all; "
                 f"{tally.elements} elements of {tally.results} results compared, {tally.undecided} undecided"
             )
-            lines += [f"    left out {count} × {reason}" for reason, count in tally.left_out.most_common()]
+            for kind, reasons in tally.left_out.items():
+                lines += [f"    {reasons.total()} nodes {kind}, for {len(reasons)} reasons"] if reasons else []
+            lines += [f"      {count} × {reason}" for reason, count in tally.left_out[DEVIATES].most_common()]
         return "\n".join([*lines, *map(str, self.findings)])
 
 
@@ -160,7 +163,8 @@ def _one(report: FuzzReport, index: int, peers: Sequence[Peer], ops: Sequence[st
 
 
 def _count(tally: Tally, case: Case, answer: Answer, noise: dict[Value, Noise]) -> None:
-    tally.left_out.update(reason for _, reason in answer.left_out)
+    for _, kind, reason in answer.left_out:
+        tally.left_out[kind][reason] += 1
     if not answer.values:
         tally.none += 1
     elif answer.left_out:

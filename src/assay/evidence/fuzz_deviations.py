@@ -1,6 +1,6 @@
 """Where onnxruntime 1.31 differs from the ONNX standard, or declines what the standard allows: data for fuzzing.
 
-A row is here because a shrunk graph showed it and the standard, or its reference evaluator, says otherwise (or nothing).
+A row is here because a shrunk graph showed it and the standard, or its reference evaluator, says otherwise or nothing.
 `docs/fuzzing.md` lists the rows; a test keeps it so.
 """
 
@@ -88,18 +88,18 @@ def _splits_nothing(node: Node, inputs: Sequence[Any]) -> bool:
 
 DEVIATIONS: tuple[Deviation, ...] = (
     Deviation(("cast",), "ONNX leaves a float beyond the range of an integer undefined", _out_of_range),
-    Deviation(("cast",), "onnxruntime rounds floats to 4-bit and 2-bit integers, wider ones it truncates", _to_tiny_integers),
+    Deviation(("cast",), "onnxruntime rounds floats to 4-bit integers, to wider ones it truncates", _to_tiny_integers),
     Deviation(("cast",), "ONNX does not say how many digits a number has as text", _to_text),
     Deviation(("pow",), "ONNX leaves a negative power of the integer 0 undefined", _zero_to_negative_power),
     Deviation(("sign",), "onnxruntime's Sign of NaN is 0 in f16 and bf16, NaN elsewhere", _has_nan),
-    Deviation(("gather", "window"), "onnxruntime's Gather copies the first of each block of strings only", _blocks_of_text),
+    Deviation(("gather", "window"), "onnxruntime's Gather copies but the first of a block of strings", _blocks_of_text),
     Deviation(("matmul",), "onnxruntime's MatMul fails on empty unsigned integers", _empty),
     Deviation(("gelu_tanh",), "ONNX's own body of Gelu has its constants in f32", _of("f64")),
-    Deviation(("quantize_linear",), "onnxruntime divides in f32, the standard in the dtype of the scale", _f16_to_integers),
+    Deviation(("quantize_linear",), "onnxruntime divides in f32, ONNX in the dtype of the scale", _f16_to_integers),
     Deviation(("grid_sample",), "onnxruntime clamps what a cubic kernel reads differently", _cubic_outside),
     Deviation(("dft",), "onnxruntime reads values beyond the half spectrum that is asked for", _long_spectrum),
     Deviation(("dft",), "onnxruntime computes its factors in f32", _of("f64")),
-    Deviation(("resize",), "onnxruntime truncates integers, the reference evaluator rounds and saturates", _of("i32", "i8", "u8")),
+    Deviation(("resize",), "onnxruntime truncates integers, ONNX's evaluator rounds them", _of("i32", "i8", "u8")),
     Deviation(("rnn", "gru", "lstm"), "onnxruntime gives zeros as the last state of an empty sequence", _empty),
     Deviation(("string_split",), "onnxruntime splits an empty string into no parts at all", _splits_nothing),
     Deviation(("unique",), "onnxruntime aborts the process on empty slices", _empty),

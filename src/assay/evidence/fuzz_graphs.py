@@ -7,6 +7,7 @@ range by core ops. Every value is computed on the way, so any part of a graph ca
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -170,7 +171,8 @@ class Grower:
         return value
 
     def _reshaped(self, source: Value, shape: tuple[int, ...]) -> Value:
-        array, size = self.values[source], int(np.prod(shape, dtype=np.int64))
+        array: Array = self.values[source]
+        size = math.prod(shape)
         if array.shape == shape:
             return source
         if _expands(array.shape, shape) and self.rng.random() < 0.7:

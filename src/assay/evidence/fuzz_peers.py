@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -25,15 +25,27 @@ from assay.ops.lowering import lower
 from assay.targets.reference import ReferenceTarget
 
 
+class LeftOut(NamedTuple):
+    """A node that a peer is not asked; `kind` is one of `KINDS`."""
+
+    node: Node
+    kind: str
+    reason: str
+
+
+NOT_SAID, NOT_DONE, DEVIATES = "not in ONNX", "not implemented", "deviates"
+KINDS = (NOT_SAID, NOT_DONE, DEVIATES)
+
+
 @dataclass(frozen=True)
 class Answer:
-    """What a peer makes of a case: the values that it computed, and the nodes that it left out with the reasons.
+    """What a peer makes of a case: the values that it computed, and the nodes that it left out.
 
     `failure` says how it failed where it should not have.
     """
 
     values: Mapping[Value, Any] = field(default_factory=dict[Value, Any])
-    left_out: Sequence[tuple[Node, str]] = ()
+    left_out: Sequence[LeftOut] = ()
     failure: str = ""
 
 
@@ -115,8 +127,8 @@ class OnnxRuntime:
 
     def _ask(self, case: Case, opset: int) -> Answer:
         """Export what can be exported, leave out what onnxruntime declines, run the rest."""
-        left_out = [(node, reason) for node in case.graph.nodes if (reason := deviation(node, case))]
-        part = without(case, [node for node, _ in left_out]) if left_out else case
+        left_out = [row for node in case.graph.nodes if (row := _deviation(node, case))]
+        part = without(case, [row.node for row in left_out]) if left_out else case
         while part.graph.nodes:
             outcome = _attempt(part, opset)
             if isinstance(outcome, str):
@@ -124,12 +136,12 @@ class OnnxRuntime:
             if isinstance(outcome, dict):
                 return Answer(outcome, left_out)
             left_out.append(outcome)
-            part = without(part, [outcome[0]])
+            part = without(part, [outcome.node])
         return Answer(left_out=left_out)
 
 
-def _attempt(case: Case, opset: int) -> dict[Value, Any] | tuple[Node, str] | str:
-    """The outputs; or a node to leave out, and why; or what went wrong."""
+def _attempt(case: Case, opset: int) -> dict[Value, Any] | LeftOut | str:
+    """The outputs; or a node to leave out; or what went wrong."""
     from assay.evidence.peers import open_onnxruntime, run_onnxruntime
     from assay.frontends.onnx.export import NotInOnnx, export_graph
 
@@ -137,7 +149,7 @@ def _attempt(case: Case, opset: int) -> dict[Value, Any] | tuple[Node, str] | st
     try:
         model = export_graph(fed.graph, opset)
     except NotInOnnx as refusal:
-        return case.graph.nodes[refusal.index], refusal.message
+        return LeftOut(case.graph.nodes[refusal.index], NOT_SAID, refusal.message)
     feeds = {f"input{i}": array for i, array in enumerate(fed.inputs)}
     try:
         results = run_onnxruntime(open_onnxruntime(model.SerializeToString(), optimized=False), feeds)
@@ -149,22 +161,17 @@ def _attempt(case: Case, opset: int) -> dict[Value, Any] | tuple[Node, str] | st
 _NODE = re.compile(r"(?:[Nn]ode with name '|Name:'|Node \(|in node \(|node:')(\d+)\.")
 
 
-def _declined(case: Case, opset: int, message: str) -> tuple[Node, str] | str:
-    """The node that onnxruntime declines, and why; or the message, where it is none of those that are known."""
+def _declined(case: Case, opset: int, message: str) -> LeftOut | str:
+    """The node that onnxruntime declines; or the message, where it is none of those that are known."""
     reason = next((reason for pattern, reason in REFUSALS.items() if re.search(pattern, message)), None)
     if reason is None:
         return f"onnxruntime: {message[:500]}"
-    found = _NODE.search(message)
-    if found is not None:
-        node = case.graph.nodes[int(found.group(1))]
-        return node, reason.format(node.op, _dtypes(node))
-    if len(case.graph.nodes) == 1:
-        return case.graph.nodes[0], reason.format(case.graph.nodes[0].op, _dtypes(case.graph.nodes[0]))
-    for node in case.graph.nodes:
-        outcome = _attempt(alone(case, node), opset)
-        if isinstance(outcome, tuple):
-            return outcome
-    return f"onnxruntime: {message[:500]}"
+    named = _NODE.search(message)
+    if named is not None or len(case.graph.nodes) == 1:
+        node = case.graph.nodes[int(named.group(1)) if named else 0]
+        return LeftOut(node, NOT_DONE, reason.format(node.op, _dtypes(node)))
+    outcomes = (_attempt(alone(case, node), opset) for node in case.graph.nodes)
+    return next((row for row in outcomes if isinstance(row, LeftOut)), f"onnxruntime: {message[:500]}")
 
 
 def _dtypes(node: Node) -> str:
@@ -172,13 +179,13 @@ def _dtypes(node: Node) -> str:
     return ", ".join(dict.fromkeys(kinds))
 
 
-def deviation(node: Node, case: Case) -> str:
-    """Why this node is not asked of onnxruntime; empty if it is."""
+def _deviation(node: Node, case: Case) -> LeftOut | None:
+    """Why this node is not asked of onnxruntime, None if it is."""
     inputs = [None if value is None else case.values[value] for value in node.inputs]
     if any(x is not None and dtypes.of(x).kind == "complex" for x in inputs):
-        return "onnxruntime has no complex tensors"
+        return LeftOut(node, NOT_DONE, "onnxruntime has no complex tensors")
     rows = (row for row in DEVIATIONS if node.op in row.ops)
-    return next((row.reason for row in rows if row.applies(node, inputs)), "")
+    return next((LeftOut(node, DEVIATES, row.reason) for row in rows if row.applies(node, inputs)), None)
 
 
 PEERS: dict[str, Callable[[], Peer]] = {"decomposed": Decomposed, "symbolic": Symbolic, "onnxruntime": OnnxRuntime}

@@ -1,9 +1,9 @@
 """The noise floor of a graph: how far right answers may be apart.
 
 Every op's tolerance class says how far a correct kernel may be from the reference. The graph is run several times with
-each float result moved by that much, and once in `precise` mode. What comes out then shows what rounding alone can do to
-every value, cancellation and amplification included. A discontinuous op (a comparison, a rounding, a sort) near its edge
-gives different answers in these runs: such elements are undecided, no verdict rests on them.
+each float result moved by that much, and once in `precise` mode. What comes out then shows what rounding alone can do
+to every value, cancellation and amplification included. A discontinuous op (a comparison, a rounding, a sort) near its
+edge gives different answers in these runs: such elements are undecided, no verdict rests on them.
 """
 
 from __future__ import annotations
@@ -76,8 +76,9 @@ class _Mover:
         """Each element of a float array moved by as much."""
         step: Array | float = self._way
         if self._rng is not None:
-            step = self._way * np.copysign(self._rng.uniform(0.5, 1.0, value.shape), self._rng.random(value.shape) - 0.5)
-        wide = widen(value)
+            sizes, signs = self._rng.uniform(0.5, 1.0, value.shape), self._rng.random(value.shape) - 0.5
+            step = self._way * np.copysign(sizes, signs)
+        wide: Array = widen(value)
         return np.where(np.isfinite(wide), wide + step * by, wide).astype(value.dtype)
 
 
@@ -108,7 +109,7 @@ def _noise(maker: Node, exact: Any, others: Sequence[Any]) -> Noise:
     if not isinstance(exact, np.ndarray):
         return Noise()
     array = cast(Array, exact)
-    if any(not isinstance(other, np.ndarray) or other.shape != array.shape for other in others):
+    if any(not isinstance(other, np.ndarray) or cast(Array, other).shape != array.shape for other in others):
         return Noise(everything=True)
     if _is_float(array):
         return _float_noise(maker, array, others)
@@ -167,4 +168,5 @@ def _is_float(x: Any) -> bool:
 
 def _carried(x: Any) -> Any:
     """A value as `precise` mode carries it."""
-    return widen(x) if isinstance(x, np.ndarray) and dtypes.of(cast(Array, x)) not in dtypes.TINY_FLOATS else x
+    tiny = isinstance(x, np.ndarray) and dtypes.of(cast(Array, x)) in dtypes.TINY_FLOATS
+    return cast(Any, x) if tiny else widen(x)

@@ -45,12 +45,12 @@ class Case:
     read: Callable[[], Content]
 
 
-def official_cases(contains: str = "") -> list[Case]:
-    """Every case of the suite in the installed onnx package whose name has `contains` in it, in a fixed order."""
+def official_cases(contains: str = "", kinds: Sequence[str] = KINDS) -> list[Case]:
+    """The cases of these kinds in the installed onnx package whose name has `contains` in it, in a fixed order."""
     from onnx.backend.test.loader import load_model_tests
 
     cases: list[Case] = []
-    for kind in KINDS:
+    for kind in kinds:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the suite's own arithmetic overflows on purpose
             tests = load_model_tests(kind="real" if kind == "light" else kind)

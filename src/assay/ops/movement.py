@@ -340,7 +340,7 @@ def _pad_shape(x: Fact, pads: Fact, value: Fact) -> list[Shape]:
     ),
 )
 def pad(x: Array, pads: Array, value: Array) -> Array:
-    """x with `value` put around it: `pads` holds a count before each axis, then one after each; negative counts crop."""
+    """x with `value` put around it: `pads` has a count before each axis, then one after each; negative counts crop."""
     amounts = as_shape(pads)
     before, after = amounts[: x.ndim], amounts[x.ndim :]
     kept = x[
@@ -500,7 +500,7 @@ def _window_parts(b: Any, x: Any, *, axis: int, size: int, stride: int, dilation
     ),
 )
 def window(x: Array, *, axis: int, size: int, stride: int = 1, dilation: int = 1) -> Array:
-    """All windows of `size` elements along `axis`: their number takes the place of the axis, their content follows it."""
+    """All windows of `size` elements along `axis`: their number takes the axis's place, their content follows it."""
     axis = axis_of(axis, x.ndim)
     span = (size - 1) * dilation + 1
     bits = x.view(np.uint8) if x.dtype in _BYTES else x

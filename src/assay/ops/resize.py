@@ -22,11 +22,8 @@ from assay.ops.shapes import axes_of
 
 @dataclass(frozen=True)
 class Line:
-    """One axis to resample: `size` elements become `new` ones.
-
-    `extent` is the new length before it was made whole; `start` and `end` bound the part of the axis
-    that is looked at, as fractions of it.
-    """
+    """One axis to resample: `size` elements become `new` ones; `start` and `end` bound the part that is looked at, as
+    fractions of the axis."""
 
     size: int
     new: int
@@ -36,6 +33,7 @@ class Line:
 
     @property
     def extent(self) -> float:
+        """The new length before it was made whole."""
         return self.scale * self.size
 
 
@@ -52,7 +50,7 @@ def _pytorch_half_pixel(at: Array, line: Line) -> Array:
 
 
 def _align_corners(at: Array, line: Line) -> Array:
-    return np.zeros_like(at) if line.extent == 1 else at * (line.size - 1) / (line.extent - 1)
+    return np.zeros_like(at) if line.new == 1 else at * (line.size - 1) / (line.extent - 1)
 
 
 def _asymmetric(at: Array, line: Line) -> Array:
@@ -61,7 +59,7 @@ def _asymmetric(at: Array, line: Line) -> Array:
 
 def _crop(at: Array, line: Line) -> Array:
     span = (line.end - line.start) * (line.size - 1)
-    steps = np.full_like(at, span / 2) if line.extent == 1 else at * span / (line.extent - 1)
+    steps = np.full_like(at, span / 2) if line.new == 1 else at * span / (line.extent - 1)
     return line.start * (line.size - 1) + steps
 
 

@@ -285,7 +285,7 @@ def _dtypes(names: Sequence[str]) -> frozenset[DType]:
 
 
 def _check_attributes(schema: _Schema, attrs: Mapping[str, Any], in_f64: bool) -> None:
-    """Refuse an attribute that is unknown, and a number that ONNX's f32 does not hold as an f64 computation wants it."""
+    """Refuse an attribute that is unknown, and a number that ONNX's f32 does not hold as f64 arithmetic wants it."""
     for name, value in attrs.items():
         if name not in schema.attributes:
             raise NotInOnnx(f"ONNX's {schema.kind} has no attribute '{name}' yet")

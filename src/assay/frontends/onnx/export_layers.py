@@ -198,11 +198,13 @@ def resize(e: Emitter, n: Node, x: Term, sizes: Term) -> Results:
     roi = e.constant(a["roi"], dtypes.f32) if crop else None
     scales = None if a["scales"] is None else e.constant(a["scales"], dtypes.f32)
     if scales is not None:
-        old = np.array([shape_of(n.inputs[0])[axis] for axis in a["axes"]])
+        shape = shape_of(n.inputs[0])
+        old = np.array([shape[int(axis)] for axis in a["axes"]])
         new = np.floor(old.astype(np.float32) * e.contents[scales.name])
         if not np.array_equal(e.contents.get(sizes.name, ()), new):
             raise NotInOnnx("ONNX's Resize takes scales or sizes, not both")
-    attrs: dict[str, Any] = {"mode": a["mode"], "nearest_mode": _ROUNDINGS[a["rounding"]], "cubic_coeff_a": a["cubic_a"]}
+    attrs: dict[str, Any] = {"mode": a["mode"], "nearest_mode": _ROUNDINGS[a["rounding"]]}
+    attrs |= {"cubic_coeff_a": a["cubic_a"]}
     attrs |= {"coordinate_transformation_mode": "tf_crop_and_resize" if crop else a["transform"]}
     attrs |= {"antialias": a["antialias"], "exclude_outside": a["exclude_outside"], "axes": a["axes"]}
     given = (scales, None) if scales is not None else (None, sizes)
@@ -320,8 +322,8 @@ def ngram_counts(e: Emitter, n: Node, x: Term) -> Results:
     a = n.attrs
     pool = "pool_strings" if x.dtype is dtypes.string else "pool_int64s"
     shortest, longest = a["lengths"]
-    attrs: dict[str, Any] = {pool: a["pool"], "ngram_counts": a["starts"], "ngram_indexes": a["columns"], "mode": a["mode"]}
-    attrs |= {"min_gram_length": shortest, "max_gram_length": longest, "max_skip_count": a["skips"]}
+    attrs: dict[str, Any] = {pool: a["pool"], "ngram_counts": a["starts"], "ngram_indexes": a["columns"]}
+    attrs |= {"mode": a["mode"], "min_gram_length": shortest, "max_gram_length": longest, "max_skip_count": a["skips"]}
     return e.op("TfIdfVectorizer", x, weights=a["weights"] or None, **attrs)
 
 

@@ -1,4 +1,4 @@
-"""What the installed onnx package says of its ops: the real version of each, defaults, function bodies, result types."""
+"""What the installed onnx package says of its ops: their real versions, defaults, function bodies, result types."""
 
 from __future__ import annotations
 
