@@ -270,6 +270,16 @@ def test_inspect_shows_what_is_in_a_model(call: Any, model: Path) -> None:
     assert "Symbolic dims" in shown.out
 
 
+def test_inspect_shows_what_it_can_of_a_model_that_cannot_be_lowered(call: Any, tmp_path: Path) -> None:
+    text = MODEL.replace('"" : 17', '"" : 17, "own" : 1').replace("Softmax <axis = 1>", "own.Thing")
+    (tmp_path / "m.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    done = call("inspect", "m.onnx", "--json", "-")
+    assert done.code == REFUSED
+    assert "Thing" in done.err
+    assert done.data["ops"] == {"symbolic": {"onnx.Gather@13": 1, "onnx.own.Thing@1": 1, "onnx.Size@13": 1}}
+    assert "Thing" in done.data["refusal"]
+
+
 def test_inspect_counts_parameters_in_bodies_too(call: Any, tmp_path: Path) -> None:
     text = """<ir_version: 8, opset_import: ["" : 17]>
         g (float[2] x, bool c) => (float[2] y) <float[2] w = {1, 2}> {

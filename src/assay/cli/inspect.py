@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from assay.cli.inputs import ModelArgument, symbolic_dims
-from assay.cli.output import JsonOption, Report, reporting, size
+from assay.cli.output import JsonOption, Report, exit_code, reporting, size
+from assay.errors import AssayError
 
 Level = Literal["symbolic", "core", "milli"]
 LevelOption = Annotated[
@@ -36,19 +37,36 @@ def inspect(model: ModelArgument, level: LevelOption = None, json: JsonOption = 
             report.text(text)
             report.result({"model": str(model), "level": level, "text": text})
             return
-        core = lower(symbolic)
-        levels = {"symbolic": symbolic, "core": core, "milli": lower(symbolic, decomposed=True)}
+        levels, refusal = _levels(symbolic)
+        typed = levels.get("core", symbolic)
         data = {
             "model": str(model),
             "opsets": _opsets(path),
             "inputs": _signature(symbolic.input_names, symbolic.inputs),
-            "outputs": _signature(core.output_names, core.outputs),
+            "outputs": _signature(typed.output_names, typed.outputs),
             "dims": symbolic_dims({n: v.type for n, v in zip(symbolic.input_names, symbolic.inputs, strict=True)}),
             "parameters": _parameters(symbolic),
             "ops": {name: _histogram(graph) for name, graph in levels.items()},
+            "refusal": None if refusal is None else str(refusal),
         }
         _show(report, data)
         report.result(data)
+    if refusal is not None:
+        typer.echo(str(refusal), err=True)
+        raise typer.Exit(exit_code(refusal))
+
+
+def _levels(symbolic: Any) -> tuple[dict[str, Any], AssayError | None]:
+    """The graph on every level that it can be brought to, and what stood in the way."""
+    from assay.ops.lowering import lower
+
+    levels = {"symbolic": symbolic}
+    try:
+        levels["core"] = lower(symbolic)
+        levels["milli"] = lower(symbolic, decomposed=True)
+    except AssayError as error:
+        return levels, error
+    return levels, None
 
 
 def _show(report: Report, data: dict[str, Any]) -> None:

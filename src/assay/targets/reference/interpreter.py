@@ -65,7 +65,7 @@ class Program:
     def run(self, inputs: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
         """The outputs for these inputs. RunFailed names the node where it went wrong."""
         with np.errstate(all="ignore"):
-            outputs = self.run_in({}, inputs, observer)
+            outputs = self.run_in(_values(observer), inputs, observer)
         return tuple(_restored(value, out.type) for value, out in zip(outputs, self.graph.outputs, strict=True))
 
     def run_in(self, env: Env, inputs: Sequence[Any], observer: Observer | None) -> tuple[Any, ...]:
@@ -99,8 +99,7 @@ class Program:
             env[value] = result
         if observer is not None:
             elapsed = time.perf_counter() - started
-            live = sum(array.nbytes for array in env.values() if is_array(array))
-            observer(Event(node, tuple(results), elapsed, live))
+            observer(Event(node, tuple(results), elapsed, getattr(env, "bytes", 0)))
         for value in step.dead:
             del env[value]
 
@@ -164,6 +163,33 @@ class Program:
         return self._bodies[graph]
 
 
+class Counted(dict[Any, Any]):
+    """The values of a run that somebody watches: `bytes` is what the arrays among them take."""
+
+    bytes = 0
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.bytes += _size(value) - _size(self.get(key))
+        super().__setitem__(key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        self.bytes -= _size(self[key])
+        super().__delitem__(key)
+
+    def update(self, items: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Set several; `dict` would do it past `__setitem__`."""
+        for key, value in dict(items).items():
+            self[key] = value
+
+
+def _values(observer: Observer | None) -> Env:
+    return {} if observer is None else Counted()
+
+
+def _size(value: Any) -> int:
+    return value.nbytes if is_array(value) else 0
+
+
 class Body:
     """A region as control-flow references see it: a function, with what they need to know of its graph."""
 
@@ -180,7 +206,7 @@ class Body:
     def lower_and_run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """Lower a region of source ops for these inputs, then run it."""
         program = self._owner.late(self._node, inputs)
-        return program.run_in({}, inputs, self._observer)
+        return program.run_in(_values(self._observer), inputs, self._observer)
 
     def check_iterations(self, iteration: int) -> None:
         """LimitExceeded when a loop has run too often."""

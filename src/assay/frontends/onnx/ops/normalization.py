@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -198,12 +197,10 @@ def dropout(b: Builder, n: Source, x: Value, ratio: Value | None = None, trainin
 
 def _dropped(b: Builder, n: Source, x: Value, rate: float) -> tuple[Value, Value]:
     """x scaled where a random number reaches `rate`, zero elsewhere, and where that is. With a seed, the numbers are
-    those of the standard's own reference: NumPy's legacy stream."""
+    those of the standard's own reference (NumPy's legacy stream), without one they are new in every run."""
     seed = n.int("seed", None)
     if seed is None:
-        name = zlib.crc32(n.node.origin.name.encode())
-        drawn = b.random_uniform(b.shape_of(x), name, dtype=dtypes.f64)
-        mask = b.le(rate, drawn)
+        mask = b.le(rate, b.random_uniform(b.shape_of(x), b.fresh_seed(), dtype=dtypes.f64))
     else:
         shape = b.static_shape(x)
         check_size(shape, dtypes.f64, b.limits)

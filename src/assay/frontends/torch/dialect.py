@@ -1,0 +1,112 @@
+"""How one aten node becomes core ops: by its lowering, else as an opaque node that torch itself runs."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from assay.errors import LowerFailed
+from assay.frontends.torch import ops as ops  # enters the lowerings
+from assay.frontends.torch.importer import decoded
+from assay.frontends.torch.registry import Call, rule_for
+from assay.frontends.torch.types import to_array, to_tensor, torch_dtype
+from assay.ir.dtypes import DType, is_array
+from assay.ir.graph import Node, Value
+from assay.ir.types import TensorType, Type
+from assay.ops.lowering import DIALECTS, Dialect, Lowering
+from assay.ops.opaque import RUNNERS
+from assay.ops.registry import FactMissing
+
+
+def lower_node(lowering: Lowering, node: Node, inputs: Sequence[Value | None]) -> Sequence[Value]:
+    """The core values of an aten node's results; what fails to lower becomes opaque, with the reason."""
+    rule = rule_for(node.op)
+    if rule is None:
+        return _opaque(lowering, node, inputs, f"{node.op} has no lowering")
+    mark = len(lowering.builder.nodes)
+    try:
+        args, kwargs = decoded(node.attrs["args"], inputs), node.attrs["kwargs"]
+        results = rule(lowering.builder, Call(node), *args, **{key: decoded(arg, inputs) for key, arg in kwargs})
+        flat = list(_flat(results))
+        _check(node, flat)
+    except FactMissing:
+        raise
+    except Exception as error:
+        del lowering.builder.nodes[mark:]
+        return _opaque(lowering, node, inputs, f"the lowering failed: {type(error).__name__}: {error}")
+    return flat
+
+
+def _flat(results: Any) -> Any:
+    if isinstance(results, tuple | list):
+        for part in results:  # pyright: ignore[reportUnknownVariableType]
+            yield from _flat(part)
+    elif results is not None:
+        yield results
+
+
+def _check(node: Node, results: Sequence[Value]) -> None:
+    """What came out must be what torch says, as far as it is known."""
+    if len(results) < len(node.outputs):
+        raise LowerFailed(f"{len(results)} results where torch has {len(node.outputs)}")
+    for result, expected in zip(results, node.outputs, strict=False):
+        mine, theirs = result.type, expected.type
+        if not isinstance(mine, TensorType) or not isinstance(theirs, TensorType):
+            continue
+        ranks = mine.shape is None or theirs.shape is None or len(mine.shape) == len(theirs.shape)
+        if mine.dtype is not theirs.dtype or not ranks:
+            raise LowerFailed(f"{mine} where torch has {theirs}")
+
+
+def _opaque(lowering: Lowering, node: Node, inputs: Sequence[Value | None], reason: str) -> Sequence[Value]:
+    kinds = tuple(str(value.type) for value in node.outputs)
+    attrs = {"target": node.op, "args": node.attrs["args"], "kwargs": node.attrs["kwargs"]}
+    return lowering.builder.emit("opaque", *inputs, **attrs, kinds=kinds, reason=reason)
+
+
+def run_opaque(target: str, args: Any, kwargs: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Run an overload through torch on arrays."""
+    function = _function(target)
+    given = [to_tensor(value) if is_array(value) else value for value in inputs]
+    positional = _as_torch(decoded(args, given, _number))
+    named = {key: _as_torch(decoded(arg, given, _number)) for key, arg in kwargs}
+    outcome = function(*positional, **named)
+    return tuple(_back(part) for part in _flat(outcome))
+
+
+def _function(target: str) -> Any:
+    if target.startswith("aten.py."):
+        name = target.removeprefix("aten.py.")
+        return getattr(operator, name, None) or getattr(torch, name)
+    path = target.split(".")
+    found: Any = torch.ops
+    for part in path if len(path) == 3 else path[1:]:
+        found = getattr(found, part)
+    return found
+
+
+def _number(value: Any) -> Any:
+    """A symbolic number as torch's functions take it."""
+    return value.item() if isinstance(value, torch.Tensor) else value
+
+
+def _as_torch(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_as_torch(part) for part in value]  # pyright: ignore[reportUnknownVariableType]
+    return torch_dtype(value) if isinstance(value, DType) else value
+
+
+def _back(value: Any) -> Any:
+    return to_array(value) if isinstance(value, torch.Tensor) else to_array(torch.tensor(value))
+
+
+def result_types_of(node: Node, inputs: Sequence[Type | None]) -> Sequence[Type]:
+    """torch has said what the results are."""
+    return [value.type for value in node.outputs]
+
+
+DIALECTS["aten"] = Dialect(lower_node, result_types_of)
+RUNNERS["aten"] = run_opaque

@@ -1,0 +1,205 @@
+"""An FX graph of aten ops → symbolic graph. Sizes that torch keeps symbolic are ordinary i64 values."""
+
+from __future__ import annotations
+
+import itertools
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+
+from assay.errors import ImportFailed
+from assay.frontends.torch.types import dim_of, dtype_of, to_array, type_of
+from assay.ir import dtypes
+from assay.ir.dtypes import Array
+from assay.ir.facts import Fact, tracked
+from assay.ir.graph import Graph, Node, Origin, Value
+from assay.ir.types import TensorType
+
+Refs = Value | tuple[Any, ...] | None
+
+
+@dataclass
+class Imported:
+    """A symbolic graph and what is known of its inputs; `constant_outputs` are outputs that are no values."""
+
+    graph: Graph
+    facts: list[Fact]
+    outputs: tuple[Any, ...]
+    """What the FX graph returns: for each entry the index of the graph's output, or a constant as ("=", value)."""
+
+
+def import_fx(module: fx.GraphModule, name: str = "torch") -> Imported:
+    """The symbolic graph of an FX module whose nodes are aten ops with `val` metadata."""
+    return _Importer(module).run(name)
+
+
+@dataclass
+class _Importer:
+    module: fx.GraphModule
+    ids: Iterator[int] = field(default_factory=itertools.count)
+    values: dict[fx.Node, Refs] = field(default_factory=dict[fx.Node, Refs])
+    inputs: list[Value] = field(default_factory=list[Value])
+    facts: list[Fact] = field(default_factory=list[Fact])
+    constants: dict[Value, Array] = field(default_factory=dict[Value, Array])
+    nodes: list[Node] = field(default_factory=list[Node])
+
+    def run(self, name: str) -> Imported:
+        returned: Any = ()
+        for node in self.module.graph.nodes:
+            if node.op == "output":
+                returned = node.args[0]
+            else:
+                self.values[node] = self._value_of(node)
+        outputs: list[Value] = []
+        template = tuple(self._output(item, outputs) for item in returned)
+        names = {n.name: v for n, v in self.values.items() if isinstance(v, Value)}
+        placeholders = tuple(n.name for n in self.module.graph.nodes if n.op == "placeholder")
+        graph = Graph(
+            name,
+            tuple(self.inputs),
+            tuple(outputs),
+            tuple(self.nodes),
+            self.constants,
+            names,
+            placeholders,
+            level="symbolic",
+        )
+        return Imported(graph, self.facts, template)
+
+    def _output(self, item: Any, outputs: list[Value]) -> Any:
+        value = self.values[item] if isinstance(item, fx.Node) else item
+        if not isinstance(value, Value):
+            return ("=", value)
+        outputs.append(value)
+        return len(outputs) - 1
+
+    def _value_of(self, node: fx.Node) -> Refs:
+        if node.op == "placeholder":
+            return self._placeholder(node)
+        if node.op == "get_attr":
+            return self._constant(to_array(_attribute(self.module, str(node.target))))
+        if node.op != "call_function":
+            raise ImportFailed(f"an FX node of kind '{node.op}'", where=node.name)
+        if node.target is operator.getitem:
+            source: Any = self.values[node.args[0]]  # type: ignore[index]
+            return source[node.args[1]]
+        return self._call(node)
+
+    def _placeholder(self, node: fx.Node) -> Value:
+        meta = node.meta["val"]
+        kind = type_of(meta)
+        value = Value(next(self.ids), kind)
+        self.inputs.append(value)
+        content = _scalar_content(meta)
+        self.facts.append(Fact(kind) if content is None else tracked(kind, content))
+        return value
+
+    def _constant(self, array: Array) -> Value:
+        value = Value(next(self.ids), TensorType(dtypes.of(array), array.shape))
+        self.constants[value] = array
+        return value
+
+    def _call(self, node: fx.Node) -> Refs:
+        used: list[Value] = []
+        args = tuple(self._encoded(arg, used) for arg in node.args)
+        kwargs = tuple((key, self._encoded(arg, used)) for key, arg in node.kwargs.items())
+        results: list[Value] = []
+        refs = self._results(node.meta.get("val"), results)
+        attrs = {"args": args, "kwargs": kwargs}
+        self.nodes.append(Node(op_name(node.target), tuple(used), tuple(results), origin_of(node), attrs))
+        return refs
+
+    def _results(self, meta: Any, results: list[Value]) -> Refs:
+        if isinstance(meta, list | tuple):
+            return tuple(self._results(part, results) for part in meta)  # pyright: ignore[reportUnknownVariableType]
+        if meta is None:
+            return None
+        value = Value(next(self.ids), type_of(meta))
+        results.append(value)
+        return value
+
+    def _encoded(self, arg: Any, used: list[Value]) -> Any:
+        """An argument as an attribute: a tensor is the text «%i» for input number i, a symbolic number «#i»;
+        a string starts with «=»."""
+        if isinstance(arg, fx.Node):
+            number = not isinstance(arg.meta.get("val"), torch.Tensor | list | tuple)
+            return self._reference(self.values[arg], used, "#" if number else "%")
+        if isinstance(arg, list | tuple):
+            return tuple(self._encoded(part, used) for part in arg)  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(arg, torch.dtype):
+            return dtype_of(arg)
+        if isinstance(arg, torch.device | torch.layout | torch.memory_format):
+            return None
+        if isinstance(arg, str):
+            return f"={arg}"
+        if arg is None or isinstance(arg, bool | int | float):
+            return arg
+        raise ImportFailed(f"an argument of type {type(arg).__name__}", hint="this kind of argument is not supported")
+
+    def _reference(self, refs: Refs, used: list[Value], mark: str) -> Any:
+        if refs is None:
+            return None
+        if isinstance(refs, tuple):
+            return tuple(self._reference(part, used, mark) for part in refs)
+        used.append(refs)
+        return f"{mark}{len(used) - 1}"
+
+
+def decoded(template: Any, inputs: Sequence[Any], number: Callable[[Any], Any] = lambda value: value) -> Any:
+    """An encoded argument with its values put back in; `number` is applied to symbolic numbers."""
+    if isinstance(template, tuple):
+        return [decoded(part, inputs, number) for part in template]  # pyright: ignore[reportUnknownVariableType]
+    if not isinstance(template, str):
+        return template
+    if template[0] == "=":
+        return template[1:]
+    value = inputs[int(template[1:])]
+    return number(value) if template[0] == "#" else value
+
+
+def op_name(target: Any) -> str:
+    """The symbolic name of an FX target: `aten.add.Tensor`, or `aten.py.mul` for Python's operators on sizes."""
+    if isinstance(target, torch._ops.OpOverload):
+        name = str(target)
+        return name if name.startswith("aten.") else f"aten.{name}"
+    return f"aten.py.{getattr(target, '__name__', str(target))}"
+
+
+def origin_of(node: fx.Node) -> Origin:
+    """Where a node came from: its module path, and the user's line in the innermost frame of the model."""
+    stack = node.meta.get("nn_module_stack") or {}
+    module = str(next(reversed(stack.values()), ("", ""))[0]) if stack else ""
+    file, line = _source_line(node.meta.get("stack_trace") or "")
+    return Origin(op_name(node.target), node.name, module, file, line)
+
+
+def _source_line(trace: str) -> tuple[str, int]:
+    for text in reversed(trace.splitlines()):
+        parts = text.strip().split(", ")
+        if text.strip().startswith("File ") and len(parts) >= 2 and parts[1].startswith("line "):
+            return parts[0][6:-1], int(parts[1][5:])
+    return "", 0
+
+
+def _scalar_content(meta: Any) -> Array | None:
+    """The content of a symbolic size, as a dim."""
+    if not isinstance(meta, torch.SymInt):
+        return None
+    content = np.empty((), dtype=object)
+    content[()] = dim_of(meta)
+    return content
+
+
+def _attribute(module: torch.nn.Module, path: str) -> torch.Tensor:
+    found: Any = module
+    for part in path.split("."):
+        found = getattr(found, part)
+    return found
+
+
+

@@ -1,0 +1,56 @@
+"""Small helpers that several families of aten lowerings share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from assay.frontends.torch.registry import Builder
+from assay.ir import dtypes
+from assay.ir.dtypes import DType
+from assay.ir.graph import Value
+
+Number = int | float | bool | Value
+"""A number of the source: known, or a symbolic one (a value of rank 0)."""
+
+
+def tensor(b: Builder, value: Any, dtype: DType) -> Value:
+    """A tensor or number as a tensor of `dtype`."""
+    if not isinstance(value, Value):
+        return b.constant(value, dtype)
+    return value if b.dtype(value) is dtype else b.cast(value, dtype=dtype)
+
+
+def sizes(b: Builder, dims: Sequence[Number]) -> Value:
+    """Sizes, known or symbolic, as an i64 vector."""
+    return b.vector(*(d if isinstance(d, Value) else int(d) for d in dims))
+
+
+def promoted(b: Builder, left: Any, right: Any) -> tuple[Value, Value]:
+    """Two operands in the dtype that torch computes a comparison of them in; numbers follow the tensor."""
+    if not isinstance(left, Value):
+        return tensor(b, left, _with_number(b.dtype(right), left)), tensor(b, right, _with_number(b.dtype(right), left))
+    if not isinstance(right, Value):
+        kind = _with_number(b.dtype(left), right)
+        return tensor(b, left, kind), tensor(b, right, kind)
+    kind = common_dtype(b.dtype(left), b.rank(left), b.dtype(right), b.rank(right))
+    return tensor(b, left, kind), tensor(b, right, kind)
+
+
+def _with_number(dtype: DType, number: Any) -> DType:
+    """The dtype of a tensor joined with a Python number, which only lifts the kind."""
+    if isinstance(number, float) and not (dtype.is_float or dtype.kind == "complex"):
+        return dtypes.f32
+    if isinstance(number, int) and not isinstance(number, bool) and dtype is dtypes.boolean:
+        return dtypes.i64
+    return dtype
+
+
+def common_dtype(a: DType, rank_a: int, b: DType, rank_b: int) -> DType:
+    """torch's promotion of two tensors: those of rank 0 only lift the kind."""
+    import torch
+
+    from assay.frontends.torch.types import dtype_of, torch_dtype
+
+    shapes = [torch.empty((1,) * min(rank, 1), dtype=torch_dtype(kind)) for kind, rank in ((a, rank_a), (b, rank_b))]
+    return dtype_of(torch.result_type(*shapes))

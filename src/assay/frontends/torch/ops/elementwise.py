@@ -1,0 +1,283 @@
+"""Elementwise aten ops. Operands are brought to the dtype that torch says the result has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from assay.frontends.torch.ops.common import promoted, tensor
+from assay.frontends.torch.registry import Builder, Call, Results, aten
+from assay.ir import dtypes
+from assay.ir.graph import Value
+
+_UNARY = {
+    "abs": "abs",
+    "acos": "acos",
+    "acosh": "acosh",
+    "asin": "asin",
+    "asinh": "asinh",
+    "atan": "atan",
+    "atanh": "atanh",
+    "ceil": "ceil",
+    "cos": "cos",
+    "cosh": "cosh",
+    "erf": "erf",
+    "exp": "exp",
+    "expm1": "expm1",
+    "floor": "floor",
+    "log": "log",
+    "log1p": "log1p",
+    "mish": "mish",
+    "neg": "neg",
+    "reciprocal": "reciprocal",
+    "relu": "relu",
+    "round": "round",
+    "rsqrt": "rsqrt",
+    "sigmoid": "sigmoid",
+    "sign": "sign",
+    "silu": "silu",
+    "sin": "sin",
+    "sinh": "sinh",
+    "sqrt": "sqrt",
+    "tan": "tan",
+    "tanh": "tanh",
+    "trunc": "trunc",
+}
+_WHOLE = {"ceil", "floor", "round", "trunc"}
+"""Integers are whole already."""
+
+
+def _enter_unary(name: str, core: str) -> None:
+    @aten(f"aten.{name}.default")
+    def unary(b: Builder, n: Call, x: Value) -> Results:  # pyright: ignore[reportUnusedFunction]
+        if name in _WHOLE and not b.dtype(x).is_float:
+            return x
+        return b.emit(core, tensor(b, x, n.dtype))[0]
+
+
+for _name, _core in _UNARY.items():
+    _enter_unary(_name, _core)
+
+_BINARY = {
+    "bitwise_and": "bit_and",
+    "bitwise_left_shift": "shift_left",
+    "bitwise_or": "bit_or",
+    "bitwise_right_shift": "shift_right",
+    "bitwise_xor": "bit_xor",
+    "fmod": "fmod",
+    "maximum": "max",
+    "minimum": "min",
+    "mul": "mul",
+    "remainder": "mod",
+}
+_OVERLOADS = ("default", "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar", "Tensor_Tensor")
+
+
+def _enter_binary(name: str, core: str) -> None:
+    @aten(*(f"aten.{name}.{overload}" for overload in _OVERLOADS))
+    def binary(b: Builder, n: Call, x: Any, y: Any) -> Results:  # pyright: ignore[reportUnusedFunction]
+        if n.dtype is dtypes.boolean and core == "mul":
+            return b.bit_and(x, tensor(b, y, n.dtype))
+        return b.emit(core, tensor(b, x, n.dtype), tensor(b, y, n.dtype))[0]
+
+
+for _name, _core in _BINARY.items():
+    _enter_binary(_name, _core)
+
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def _enter_comparison(name: str) -> None:
+    @aten(*(f"aten.{name}.{overload}" for overload in ("default", "Tensor", "Scalar")))
+    def comparison(b: Builder, n: Call, x: Any, y: Any) -> Results:  # pyright: ignore[reportUnusedFunction]
+        left, right = promoted(b, x, y)
+        if b.dtype(left) is dtypes.boolean:
+            left, right = (b.cast(side, dtype=dtypes.u8) for side in (left, right))
+        return b.emit(name, left, right)[0]
+
+
+for _name in _COMPARISONS:
+    _enter_comparison(_name)
+
+
+def _scaled(b: Builder, n: Call, y: Any, alpha: Any) -> Value:
+    scaled = tensor(b, y, n.dtype)
+    return scaled if alpha == 1 else b.mul(scaled, tensor(b, alpha, n.dtype))
+
+
+@aten("aten.add.Tensor", "aten.add.Scalar")
+def add(b: Builder, n: Call, x: Any, y: Any, alpha: Any = 1) -> Results:
+    if n.dtype is dtypes.boolean:
+        return b.bit_or(tensor(b, x, n.dtype), tensor(b, y, n.dtype))
+    return b.add(tensor(b, x, n.dtype), _scaled(b, n, y, alpha))
+
+
+@aten("aten.sub.Tensor", "aten.sub.Scalar")
+def sub(b: Builder, n: Call, x: Any, y: Any, alpha: Any = 1) -> Results:
+    return b.sub(tensor(b, x, n.dtype), _scaled(b, n, y, alpha))
+
+
+@aten("aten.div.Tensor", "aten.div.Scalar", "aten.div.Tensor_mode", "aten.div.Scalar_mode")
+def div(b: Builder, n: Call, x: Any, y: Any, rounding_mode: str | None = None) -> Results:
+    left, right = tensor(b, x, n.dtype), tensor(b, y, n.dtype)
+    if rounding_mode == "floor":
+        return floor_divide(b, left, right)
+    quotient = b.div(left, right)
+    return b.trunc(quotient) if rounding_mode == "trunc" and n.dtype.is_float else quotient
+
+
+def floor_divide(b: Builder, x: Value, y: Value) -> Value:
+    """⌊x / y⌋; for floats by way of the remainder, as torch does it."""
+    if b.dtype(x).is_float:
+        whole = b.div(b.sub(x, b.mod(x, y)), y)
+        nearest = b.round(whole)
+        return b.where(b.bit_or(b.is_nan(whole), b.is_inf(whole)), b.floor(b.div(x, y)), nearest)
+    return b.div(b.sub(x, b.mod(x, y)), y)
+
+
+@aten("aten.floor_divide.default", "aten.floor_divide.Scalar")
+def floor_divide_tensor(b: Builder, n: Call, x: Any, y: Any) -> Results:
+    return floor_divide(b, tensor(b, x, n.dtype), tensor(b, y, n.dtype))
+
+
+@aten("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar")
+def power(b: Builder, n: Call, x: Any, y: Any) -> Results:
+    return b.pow(tensor(b, x, n.dtype), tensor(b, y, n.dtype))
+
+
+@aten("aten.logical_and.default", "aten.logical_or.default", "aten.logical_xor.default")
+def logical(b: Builder, n: Call, x: Value, y: Value) -> Results:
+    core = {"and": "bit_and", "or": "bit_or", "xor": "bit_xor"}[n.node.op.split(".")[1].removeprefix("logical_")]
+    return b.emit(core, truth(b, x), truth(b, y))[0]
+
+
+def truth(b: Builder, x: Value) -> Value:
+    """True where x is not zero."""
+    return x if b.dtype(x) is dtypes.boolean else b.ne(x, 0)
+
+
+@aten("aten.logical_not.default")
+def logical_not(b: Builder, n: Call, x: Value) -> Results:
+    return b.bit_not(truth(b, x))
+
+
+@aten("aten.bitwise_not.default")
+def bitwise_not(b: Builder, n: Call, x: Value) -> Results:
+    return b.bit_not(x)
+
+
+@aten("aten.where.self")
+def where(b: Builder, n: Call, condition: Value, x: Any, y: Any) -> Results:
+    return b.where(truth(b, condition), tensor(b, x, n.dtype), tensor(b, y, n.dtype))
+
+
+@aten("aten.clamp.default", "aten.clamp.Tensor")
+def clamp(b: Builder, n: Call, x: Value, low: Any = None, high: Any = None) -> Results:
+    value = tensor(b, x, n.dtype)
+    above = value if low is None else b.max(value, tensor(b, low, n.dtype))
+    return above if high is None else b.min(above, tensor(b, high, n.dtype))
+
+
+@aten("aten.isnan.default", "aten.isinf.default")
+def is_special(b: Builder, n: Call, x: Value) -> Results:
+    if not b.dtype(x).is_float:
+        return b.expand(b.constant(False), b.shape_of(x))
+    return b.is_nan(x) if ".isnan." in n.node.op else b.is_inf(x)
+
+
+@aten("aten.gelu.default")
+def gelu(b: Builder, n: Call, x: Value, approximate: str = "none") -> Results:
+    return b.gelu_tanh(x) if approximate == "tanh" else b.gelu(x)
+
+
+@aten("aten.leaky_relu.default")
+def leaky_relu(b: Builder, n: Call, x: Value, slope: float = 0.01) -> Results:
+    return b.leaky_relu(x, slope=float(slope))
+
+
+@aten("aten.elu.default")
+def elu(b: Builder, n: Call, x: Value, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Results:
+    negative = b.mul(b.expm1(b.mul(x, float(input_scale))), float(alpha) * float(scale))
+    return b.where(b.lt(0.0, x), b.mul(x, float(scale)), negative)
+
+
+@aten("aten.hardtanh.default")
+def hardtanh(b: Builder, n: Call, x: Value, low: float = -1.0, high: float = 1.0) -> Results:
+    return b.clip(x, low, high)
+
+
+@aten("aten._to_copy.default", "aten.prims.convert_element_type.default")
+def convert(b: Builder, n: Call, x: Value, dtype: Any = None, **layout: Any) -> Results:
+    return tensor(b, x, n.dtype)
+
+
+@aten("aten.clone.default", "aten.alias.default", "aten.detach.default", "aten.lift_fresh_copy.default")
+def same(b: Builder, n: Call, x: Value, **layout: Any) -> Results:
+    return x
+
+
+# --- arithmetic between symbolic numbers
+
+_SIZES = {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "mod": "mod",
+    "eq": "eq",
+    "ne": "ne",
+    "lt": "lt",
+    "le": "le",
+    "gt": "gt",
+    "ge": "ge",
+    "sym_max": "max",
+    "sym_min": "min",
+}
+
+
+def _number(b: Builder, value: Any) -> Value:
+    return value if isinstance(value, Value) else b.constant(value, dtypes.f64 if isinstance(value, float) else dtypes.i64)
+
+
+def _enter_sizes(name: str, core: str) -> None:
+    @aten(f"aten.py.{name}")
+    def sizes(b: Builder, n: Call, x: Any, y: Any) -> Results:  # pyright: ignore[reportUnusedFunction]
+        left, right = promoted(b, _number(b, x), _number(b, y))
+        return b.emit(core, left, right)[0]
+
+
+for _name, _core in _SIZES.items():
+    _enter_sizes(_name, _core)
+
+
+@aten("aten.py.floordiv")
+def size_floordiv(b: Builder, n: Call, x: Any, y: Any) -> Results:
+    return floor_divide(b, _number(b, x), _number(b, y))
+
+
+@aten("aten.py.truediv")
+def size_truediv(b: Builder, n: Call, x: Any, y: Any) -> Results:
+    return b.div(tensor(b, x, dtypes.f64), tensor(b, y, dtypes.f64))
+
+
+@aten("aten.py.neg")
+def size_neg(b: Builder, n: Call, x: Any) -> Results:
+    return b.neg(x)
+
+
+@aten("aten.py.sym_float")
+def size_float(b: Builder, n: Call, x: Any) -> Results:
+    return tensor(b, x, dtypes.f64)
+
+
+@aten("aten.py.sym_not")
+def size_not(b: Builder, n: Call, x: Any) -> Results:
+    return b.bit_not(x)
+
+
+@aten("aten.sym_size.int")
+def sym_size(b: Builder, n: Call, x: Value, dim: int) -> Results:
+    return b.gather(b.shape_of(x), dim % b.rank(x), axis=0)
+
+
+@aten("aten.sym_numel.default")
+def sym_numel(b: Builder, n: Call, x: Value) -> Results:
+    return b.reduce_prod(b.shape_of(x))

@@ -1,0 +1,147 @@
+"""aten ops that move data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from assay.frontends.torch.ops.common import Number, sizes, tensor
+from assay.frontends.torch.registry import Builder, Call, Results, aten
+from assay.ir import dtypes
+from assay.ir.graph import Value
+
+
+@aten("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default")
+def view(b: Builder, n: Call, x: Value, shape: Sequence[Number]) -> Results:
+    return b.reshape(x, sizes(b, shape))
+
+
+@aten("aten.permute.default")
+def permute(b: Builder, n: Call, x: Value, dims: Sequence[int]) -> Results:
+    rank = b.rank(x)
+    return b.transpose(x, perm=tuple(d % rank for d in dims))
+
+
+@aten("aten.t.default")
+def t(b: Builder, n: Call, x: Value) -> Results:
+    return b.transpose(x, perm=tuple(reversed(range(b.rank(x)))))
+
+
+@aten("aten.transpose.int")
+def transpose(b: Builder, n: Call, x: Value, first: int, second: int) -> Results:
+    perm = list(range(b.rank(x)))
+    if perm:
+        perm[first], perm[second] = perm[second], perm[first]
+    return b.transpose(x, perm=tuple(perm))
+
+
+@aten("aten.expand.default")
+def expand(b: Builder, n: Call, x: Value, shape: Sequence[Number], implicit: bool = False) -> Results:
+    new = len(shape) - b.rank(x)
+    kept = [b.size(x, i - new) if isinstance(d, int) and d == -1 else d for i, d in enumerate(shape)]
+    return b.expand(x, sizes(b, kept))
+
+
+@aten("aten.unsqueeze.default")
+def unsqueeze(b: Builder, n: Call, x: Value, dim: int) -> Results:
+    return b.unsqueeze(x, axes=(dim,))
+
+
+@aten("aten.squeeze.default", "aten.squeeze.dim", "aten.squeeze.dims")
+def squeeze(b: Builder, n: Call, x: Value, dims: Any = None) -> Results:
+    given = [dims] if isinstance(dims, int) else dims
+    shape, rank = b.dims(x), b.rank(x)
+    axes = range(rank) if given is None else [d % rank for d in given] if rank else []
+    return b.squeeze(x, axes=tuple(a for a in axes if shape[a] == 1))
+
+
+@aten("aten.slice.Tensor")
+def slice_(
+    b: Builder, n: Call, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
+) -> Results:
+    low, high = 0 if start is None else start, 2**62 if end is None else end
+    return b.slice(x, sizes(b, [low]), sizes(b, [high]), sizes(b, [step]), axes=(dim,))
+
+
+@aten("aten.select.int")
+def select(b: Builder, n: Call, x: Value, dim: int, index: Number) -> Results:
+    return b.gather(x, tensor(b, index, dtypes.i64), axis=dim)
+
+
+@aten("aten.cat.default")
+def cat(b: Builder, n: Call, xs: Sequence[Value], dim: int = 0) -> Results:
+    real = [tensor(b, x, n.dtype) for x in xs if b.shape(x) != (0,)]
+    return b.concat(*real, axis=dim) if real else tensor(b, xs[0], n.dtype)
+
+
+@aten("aten.flip.default")
+def flip(b: Builder, n: Call, x: Value, dims: Sequence[int]) -> Results:
+    return b.flip(x, axes=tuple(dims)) if dims else x
+
+
+@aten("aten.split_with_sizes.default")
+def split(b: Builder, n: Call, x: Value, lengths: Sequence[Number], dim: int = 0) -> Results:
+    pieces: list[Value] = []
+    start: Any = 0
+    for length in lengths:
+        end = start + length if isinstance(start, int) and isinstance(length, int) else b.add(_i64(b, start), _i64(b, length))
+        pieces.append(b.slice(x, sizes(b, [start]), sizes(b, [end]), [1], axes=(dim,)))
+        start = end
+    return tuple(pieces)
+
+
+def _i64(b: Builder, value: Any) -> Value:
+    return tensor(b, value, dtypes.i64)
+
+
+@aten("aten.constant_pad_nd.default")
+def constant_pad(b: Builder, n: Call, x: Value, pads: Sequence[Number], value: Any = 0) -> Results:
+    rank = b.rank(x)
+    before: list[Number] = [0] * rank
+    after: list[Number] = [0] * rank
+    for i in range(len(pads) // 2):
+        before[rank - 1 - i], after[rank - 1 - i] = pads[2 * i], pads[2 * i + 1]
+    return b.pad(x, sizes(b, [*before, *after]), tensor(b, value, n.dtype))
+
+
+@aten("aten.full.default")
+def full(b: Builder, n: Call, shape: Sequence[Number], value: Any, dtype: Any = None, **layout: Any) -> Results:
+    return b.expand(tensor(b, value, n.dtype), sizes(b, shape))
+
+
+@aten("aten.full_like.default")
+def full_like(b: Builder, n: Call, x: Value, value: Any, dtype: Any = None, **layout: Any) -> Results:
+    return b.expand(tensor(b, value, n.dtype), b.shape_of(x))
+
+
+@aten("aten.scalar_tensor.default")
+def scalar_tensor(b: Builder, n: Call, value: Any, **layout: Any) -> Results:
+    return tensor(b, value, n.dtype)
+
+
+@aten("aten.arange.start_step")
+def arange(b: Builder, n: Call, start: Number, end: Number, step: Number = 1, **layout: Any) -> Results:
+    kind = n.dtype if n.dtype.is_float else dtypes.i64
+    low, high, by = (tensor(b, value, dtypes.f64 if kind.is_float else dtypes.i64) for value in (start, end, step))
+    span = b.sub(high, low)
+    if kind.is_float:
+        count = b.cast(b.ceil(b.div(span, by)), dtype=dtypes.i64)
+    else:
+        count = b.neg(b.div(b.sub(b.neg(span), b.mod(b.neg(span), by)), by))
+    steps = b.cast(b.iota(count), dtype=b.dtype(low))
+    return tensor(b, b.add(low, b.mul(steps, by)), n.dtype)
+
+
+@aten("aten.embedding.default")
+def embedding(b: Builder, n: Call, weight: Value, indices: Value, *rest: Any) -> Results:
+    return b.gather(weight, tensor(b, indices, dtypes.i64), axis=0)
+
+
+@aten("aten.index_select.default")
+def index_select(b: Builder, n: Call, x: Value, dim: int, index: Value) -> Results:
+    return b.gather(x, tensor(b, index, dtypes.i64), axis=dim)
+
+
+@aten("aten.gather.default")
+def gather(b: Builder, n: Call, x: Value, dim: int, index: Value, sparse_grad: bool = False) -> Results:
+    return b.gather_elements(x, tensor(b, index, dtypes.i64), axis=dim)

@@ -1,0 +1,142 @@
+"""torch's dtypes and symbolic sizes ⇄ ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import sympy
+import torch
+from torch.utils._sympy import functions as sizes
+
+from assay.ir import dtypes
+from assay.ir.dims import UNKNOWN, Dim, dim_max, dim_min, floordiv, mod, symbol
+from assay.ir.dtypes import Array, DType
+from assay.ir.types import TensorType
+
+_DTYPES: dict[torch.dtype, DType] = {
+    torch.float64: dtypes.f64,
+    torch.float32: dtypes.f32,
+    torch.float16: dtypes.f16,
+    torch.bfloat16: dtypes.bf16,
+    torch.float8_e4m3fn: dtypes.by_name("f8e4m3fn"),
+    torch.float8_e4m3fnuz: dtypes.by_name("f8e4m3fnuz"),
+    torch.float8_e5m2: dtypes.by_name("f8e5m2"),
+    torch.float8_e5m2fnuz: dtypes.by_name("f8e5m2fnuz"),
+    torch.float8_e8m0fnu: dtypes.by_name("f8e8m0"),
+    torch.int64: dtypes.i64,
+    torch.int32: dtypes.i32,
+    torch.int16: dtypes.i16,
+    torch.int8: dtypes.i8,
+    torch.uint64: dtypes.u64,
+    torch.uint32: dtypes.u32,
+    torch.uint16: dtypes.u16,
+    torch.uint8: dtypes.u8,
+    torch.bool: dtypes.boolean,
+    torch.complex64: dtypes.c64,
+    torch.complex128: dtypes.c128,
+}
+_TORCH = {dtype: theirs for theirs, dtype in _DTYPES.items()}
+
+_CARRIED: dict[torch.dtype, tuple[torch.dtype, Any]] = {
+    torch.bfloat16: (torch.int16, ml_dtypes.bfloat16),
+    torch.float8_e4m3fn: (torch.uint8, ml_dtypes.float8_e4m3fn),
+    torch.float8_e4m3fnuz: (torch.uint8, ml_dtypes.float8_e4m3fnuz),
+    torch.float8_e5m2: (torch.uint8, ml_dtypes.float8_e5m2),
+    torch.float8_e5m2fnuz: (torch.uint8, ml_dtypes.float8_e5m2fnuz),
+    torch.float8_e8m0fnu: (torch.uint8, ml_dtypes.float8_e8m0fnu),
+}
+"""dtypes that NumPy knows only through ml_dtypes: their bits travel as integers."""
+
+
+def dtype_of(theirs: torch.dtype) -> DType:
+    """Our dtype for torch's; KeyError for quantised and other kinds that we do not carry."""
+    return _DTYPES[theirs]
+
+
+def torch_dtype(dtype: DType) -> torch.dtype:
+    """torch's dtype for ours; KeyError if torch has none."""
+    return _TORCH[dtype]
+
+
+def type_of(value: Any) -> TensorType:
+    """The type of what a node's metadata shows: a (fake) tensor, or a number, symbolic or not."""
+    if isinstance(value, torch.Tensor):
+        return TensorType(dtype_of(value.dtype), tuple(dim_of(size) for size in value.shape))
+    if isinstance(value, bool | torch.SymBool):
+        return TensorType(dtypes.boolean, ())
+    if isinstance(value, int | torch.SymInt):
+        return TensorType(dtypes.i64, ())
+    if isinstance(value, float | torch.SymFloat):
+        return TensorType(dtypes.f64, ())
+    raise TypeError(f"no value of ours stands for torch's {type(value).__name__}")
+
+
+def dim_of(size: Any) -> Dim:
+    """A size as a dim: a number, or torch's expression in our algebra."""
+    return size if isinstance(size, int) else _from_sympy(size.node.expr)
+
+
+def _from_sympy(expression: Any) -> Dim:
+    if expression.is_Integer:
+        return int(expression)
+    if expression.is_Symbol:
+        return symbol(str(expression))
+    rule = _RULES.get(type(expression))
+    return UNKNOWN if rule is None else rule([_from_sympy(part) for part in expression.args])
+
+
+def _sum(parts: list[Dim]) -> Dim:
+    total: Dim = 0
+    for part in parts:
+        total = total + part
+    return total
+
+
+def _product(parts: list[Dim]) -> Dim:
+    total: Dim = 1
+    for part in parts:
+        total = total * part
+    return total
+
+
+def _power(parts: list[Dim]) -> Dim:
+    base, exponent = parts
+    return _product([base] * exponent) if isinstance(exponent, int) and 0 <= exponent <= 8 else UNKNOWN
+
+
+_RULES: dict[type, Any] = {
+    sympy.Add: _sum,
+    sympy.Mul: _product,
+    sympy.Pow: _power,
+    sympy.Min: lambda parts: dim_min(*parts),
+    sympy.Max: lambda parts: dim_max(*parts),
+    sizes.Min: lambda parts: dim_min(*parts),
+    sizes.Max: lambda parts: dim_max(*parts),
+    sizes.FloorDiv: lambda parts: floordiv(*parts),
+    sizes.CleanDiv: lambda parts: floordiv(*parts),
+    sizes.Mod: lambda parts: mod(*parts),
+    sizes.PythonMod: lambda parts: mod(*parts),
+}
+
+
+def to_array(tensor: torch.Tensor) -> Array:
+    """The content of a CPU tensor, shared where that is possible."""
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    bits = _CARRIED.get(plain.dtype)
+    if bits is None:
+        return plain.numpy()
+    return plain.contiguous().view(bits[0]).numpy().view(bits[1])
+
+
+def to_tensor(array: Array) -> torch.Tensor:
+    """An array as a tensor, shared where that is possible."""
+    found = _TORCH[dtypes.of(array)]
+    own = np.ascontiguousarray(array) if not array.flags.writeable or any(s < 0 for s in array.strides) else array
+    own = own if own.flags.writeable else own.copy()
+    bits = _CARRIED.get(found)
+    if bits is None:
+        return torch.from_numpy(own.reshape(array.shape))
+    carried = np.ascontiguousarray(own).view(np.int16 if bits[0] is torch.int16 else np.uint8)
+    return torch.from_numpy(carried.reshape(array.shape)).view(found)

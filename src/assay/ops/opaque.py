@@ -1,0 +1,24 @@
+"""Source ops that no lowering knows, run by the framework that they came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from assay.ir.facts import Fact
+from assay.ir.parser import parse_type
+from assay.ir.types import Type
+from assay.ops.registry import op
+
+RUNNERS: dict[str, Callable[[str, Any, Any, Sequence[Any]], tuple[Any, ...]]] = {}
+"""How the ops of a dialect are run as they are; a front end enters itself when it is imported."""
+
+
+def _declared(*inputs: Fact, kinds: Sequence[str], **attrs: Any) -> list[Type]:
+    return [parse_type(kind) for kind in kinds]
+
+
+@op("any* -> any", types=_declared, host=True, effects=True)
+def opaque(*inputs: Any, target: str, args: Any, kwargs: Any, kinds: Sequence[str], reason: str) -> tuple[Any, ...]:
+    """A source op run by its own framework; `reason` says why it was not lowered."""
+    return RUNNERS[target.partition(".")[0]](target, args, kwargs, inputs)
