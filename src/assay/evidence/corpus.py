@@ -101,7 +101,7 @@ def _tensors() -> onnx.ModelProto:
     )
     raw = numpy_helper.from_array(np.arange(4, dtype=np.float32), "raw")
     typed = helper.make_tensor("typed", TensorProto.FLOAT16, [4], [0.5, 1.0, 1.5, 2.0])
-    words = helper.make_tensor("words", TensorProto.STRING, [2], [b"a", "ü".encode()])
+    words = TensorProto(name="words", data_type=TensorProto.STRING, dims=[2], string_data=[b"a", "ü".encode()])
     nodes = [
         helper.make_node("Cast", ["typed"], ["wide"], to=TensorProto.FLOAT),
         helper.make_node("Add", ["raw", "wide"], ["a"]),

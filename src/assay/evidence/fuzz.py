@@ -55,7 +55,7 @@ class Finding:
 class Tally:
     """What one peer did: graphs that it computed in whole, in part and not at all, results and elements compared.
 
-    `undecided` counts elements whose right answer rounding alone can change; `left_out` counts nodes by kind and reason.
+    `undecided` counts elements whose right answer rounding alone can change; `left_out` nodes by kind and reason.
     """
 
     whole: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import onnx
 from onnx import TensorProto, helper
@@ -18,7 +18,8 @@ ABSURD = (-(2**63), -7, -1, 0, 1, 3, 2**20, 2**31, 2**40, 2**62, 2**63 - 1)
 
 def graphs_of(model: onnx.ModelProto) -> list[onnx.GraphProto]:
     """The main graph and every body in it."""
-    found, todo = [], [model.graph]
+    found: list[onnx.GraphProto] = []
+    todo = [model.graph]
     while todo:
         graph = todo.pop()
         found.append(graph)
@@ -173,7 +174,7 @@ def retyped_attribute(model: onnx.ModelProto, rng: random.Random) -> None:
     """An attribute is of another type."""
     attribute = _with_attribute(model, rng)
     if attribute is not None:
-        attribute.type = rng.choice([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13])
+        attribute.type = cast(Any, rng.choice([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 13]))
 
 
 def unknown_attribute(model: onnx.ModelProto, rng: random.Random) -> None:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
-from functorch.compile import make_boxed_func
 from torch import fx
 from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.utils import make_boxed_func
 
 from assay.errors import BadFeed, LowerFailed
 from assay.frontends.torch import import_fx

@@ -63,7 +63,7 @@ def _check(node: Node, results: Sequence[Value]) -> None:
 
 def _opaque(lowering: Lowering, node: Node, inputs: Sequence[Value | None], reason: str) -> Sequence[Value]:
     kinds = tuple(str(value.type) for value in node.outputs)
-    attrs = {"target": node.op, "args": node.attrs["args"], "kwargs": node.attrs["kwargs"]}
+    attrs: dict[str, Any] = {"target": node.op, "args": node.attrs["args"], "kwargs": node.attrs["kwargs"]}
     return lowering.builder.emit("opaque", *inputs, **attrs, kinds=kinds, reason=reason)
 
 

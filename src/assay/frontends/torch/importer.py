@@ -6,11 +6,12 @@ import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import fx
+from torch._ops import OpOverload
 
 from assay.errors import ImportFailed
 from assay.frontends.torch.types import dim_of, dtype_of, to_array, type_of
@@ -164,16 +165,16 @@ def decoded(template: Any, inputs: Sequence[Any], number: Callable[[Any], Any] =
 
 def op_name(target: Any) -> str:
     """The symbolic name of an FX target: `aten.add.Tensor`, or `aten.py.mul` for Python's operators on sizes."""
-    if isinstance(target, torch._ops.OpOverload):
-        name = str(target)
-        return name if name.startswith("aten.") else f"aten.{name}"
-    return f"aten.py.{getattr(target, '__name__', str(target))}"
+    if not isinstance(target, OpOverload):
+        return f"aten.py.{getattr(target, '__name__', str(target))}"
+    name = str(cast(object, target))
+    return name if name.startswith("aten.") else f"aten.{name}"
 
 
 def origin_of(node: fx.Node) -> Origin:
     """Where a node came from: its module path, and the user's line in the innermost frame of the model."""
-    stack = node.meta.get("nn_module_stack") or {}
-    module = str(next(reversed(stack.values()), ("", ""))[0]) if stack else ""
+    stack: dict[str, tuple[str, Any]] = node.meta.get("nn_module_stack") or {}
+    module = next(reversed(stack.values()))[0] if stack else ""
     file, line = _source_line(node.meta.get("stack_trace") or "")
     return Origin(op_name(node.target), node.name, module, file, line)
 
@@ -200,6 +201,3 @@ def _attribute(module: torch.nn.Module, path: str) -> torch.Tensor:
     for part in path.split("."):
         found = getattr(found, part)
     return found
-
-
-

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
-import sympy
 import torch
-from torch.utils._sympy import functions as sizes
 
 from assay.ir import dtypes
 from assay.ir.dims import UNKNOWN, Dim, dim_max, dim_min, floordiv, mod, symbol
@@ -75,16 +74,17 @@ def type_of(value: Any) -> TensorType:
 
 def dim_of(size: Any) -> Dim:
     """A size as a dim: a number, or torch's expression in our algebra."""
-    return size if isinstance(size, int) else _from_sympy(size.node.expr)
+    return size if isinstance(size, int) else _from_expression(size.node.expr)
 
 
-def _from_sympy(expression: Any) -> Dim:
+def _from_expression(expression: Any) -> Dim:
+    """torch's symbolic expression (a SymPy tree) as a dim; UNKNOWN for what the algebra has no word for."""
     if expression.is_Integer:
         return int(expression)
     if expression.is_Symbol:
         return symbol(str(expression))
-    rule = _RULES.get(type(expression))
-    return UNKNOWN if rule is None else rule([_from_sympy(part) for part in expression.args])
+    rule = _RULES.get(type(expression).__name__)
+    return UNKNOWN if rule is None else rule([_from_expression(part) for part in expression.args])
 
 
 def _sum(parts: list[Dim]) -> Dim:
@@ -106,19 +106,18 @@ def _power(parts: list[Dim]) -> Dim:
     return _product([base] * exponent) if isinstance(exponent, int) and 0 <= exponent <= 8 else UNKNOWN
 
 
-_RULES: dict[type, Any] = {
-    sympy.Add: _sum,
-    sympy.Mul: _product,
-    sympy.Pow: _power,
-    sympy.Min: lambda parts: dim_min(*parts),
-    sympy.Max: lambda parts: dim_max(*parts),
-    sizes.Min: lambda parts: dim_min(*parts),
-    sizes.Max: lambda parts: dim_max(*parts),
-    sizes.FloorDiv: lambda parts: floordiv(*parts),
-    sizes.CleanDiv: lambda parts: floordiv(*parts),
-    sizes.Mod: lambda parts: mod(*parts),
-    sizes.PythonMod: lambda parts: mod(*parts),
+_RULES: dict[str, Callable[[list[Dim]], Dim]] = {
+    "Add": _sum,
+    "Mul": _product,
+    "Pow": _power,
+    "Min": lambda parts: dim_min(*parts),
+    "Max": lambda parts: dim_max(*parts),
+    "FloorDiv": lambda parts: floordiv(parts[0], parts[1]),
+    "CleanDiv": lambda parts: floordiv(parts[0], parts[1]),
+    "Mod": lambda parts: mod(parts[0], parts[1]),
+    "PythonMod": lambda parts: mod(parts[0], parts[1]),
 }
+"""By the name of the expression's class, in SymPy or in torch's own additions to it."""
 
 
 def to_array(tensor: torch.Tensor) -> Array:
@@ -137,6 +136,10 @@ def to_tensor(array: Array) -> torch.Tensor:
     own = own if own.flags.writeable else own.copy()
     bits = _CARRIED.get(found)
     if bits is None:
-        return torch.from_numpy(own.reshape(array.shape))
+        return _shared(own.reshape(array.shape))
     carried = np.ascontiguousarray(own).view(np.int16 if bits[0] is torch.int16 else np.uint8)
-    return torch.from_numpy(carried.reshape(array.shape)).view(found)
+    return _shared(carried.reshape(array.shape)).view(found)
+
+
+def _shared(array: Array) -> torch.Tensor:
+    return cast(Any, torch).from_numpy(array)

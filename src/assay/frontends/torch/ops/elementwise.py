@@ -234,7 +234,9 @@ _SIZES = {
 
 
 def _number(b: Builder, value: Any) -> Value:
-    return value if isinstance(value, Value) else b.constant(value, dtypes.f64 if isinstance(value, float) else dtypes.i64)
+    return (
+        value if isinstance(value, Value) else b.constant(value, dtypes.f64 if isinstance(value, float) else dtypes.i64)
+    )
 
 
 def _enter_sizes(name: str, core: str) -> None:

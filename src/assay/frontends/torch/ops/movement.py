@@ -56,9 +56,7 @@ def squeeze(b: Builder, n: Call, x: Value, dims: Any = None) -> Results:
 
 
 @aten("aten.slice.Tensor")
-def slice_(
-    b: Builder, n: Call, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1
-) -> Results:
+def slice_(b: Builder, n: Call, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Results:
     low, high = 0 if start is None else start, 2**62 if end is None else end
     return b.slice(x, sizes(b, [low]), sizes(b, [high]), sizes(b, [step]), axes=(dim,))
 
@@ -84,7 +82,11 @@ def split(b: Builder, n: Call, x: Value, lengths: Sequence[Number], dim: int = 0
     pieces: list[Value] = []
     start: Any = 0
     for length in lengths:
-        end = start + length if isinstance(start, int) and isinstance(length, int) else b.add(_i64(b, start), _i64(b, length))
+        end = (
+            start + length
+            if isinstance(start, int) and isinstance(length, int)
+            else b.add(_i64(b, start), _i64(b, length))
+        )
         pieces.append(b.slice(x, sizes(b, [start]), sizes(b, [end]), [1], axes=(dim,)))
         start = end
     return tuple(pieces)

@@ -26,7 +26,13 @@ def _enter(name: str, core: str) -> None:
         return b.emit(core, tensor(b, x, n.dtype), axes=_axes(b, x, dims), keepdims=keepdim)[0]
 
 
-for _name, _core in {"sum": "reduce_sum", "prod": "reduce_prod", "mean": "reduce_mean", "amax": "reduce_max", "amin": "reduce_min"}.items():
+for _name, _core in {
+    "sum": "reduce_sum",
+    "prod": "reduce_prod",
+    "mean": "reduce_mean",
+    "amax": "reduce_max",
+    "amin": "reduce_min",
+}.items():
     _enter(_name, _core)
 
 
