@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -65,11 +65,27 @@ def _blocks_of_text(node: Node, inputs: Sequence[Any]) -> bool:
 
 
 def _empty(node: Node, inputs: Sequence[Any]) -> bool:
-    return any(isinstance(x, np.ndarray) and x.size == 0 for x in inputs)
+    return any(isinstance(x, np.ndarray) and cast(Array, x).size == 0 for x in inputs)
+
+
+def _both(first: Applies, second: Applies) -> Applies:
+    return lambda node, inputs: first(node, inputs) and second(node, inputs)
 
 
 def _f16_to_integers(node: Node, inputs: Sequence[Any]) -> bool:
     return dtypes.of(inputs[0]).bits == 16
+
+
+def _tiny_zero_point(node: Node, inputs: Sequence[Any]) -> bool:
+    return node.attrs["dtype"].is_float and len(inputs) > 2 and inputs[2] is not None and bool(np.any(inputs[2] != 0))
+
+
+def _blends_integers(node: Node, inputs: Sequence[Any]) -> bool:
+    return node.attrs["mode"] != "nearest" and dtypes.of(inputs[0]).is_integer
+
+
+def _inverts(node: Node, inputs: Sequence[Any]) -> bool:
+    return bool(node.attrs["inverse"])
 
 
 def _cubic_outside(node: Node, inputs: Sequence[Any]) -> bool:
@@ -91,15 +107,16 @@ DEVIATIONS: tuple[Deviation, ...] = (
     Deviation(("cast",), "onnxruntime rounds floats to 4-bit integers, to wider ones it truncates", _to_tiny_integers),
     Deviation(("cast",), "ONNX does not say how many digits a number has as text", _to_text),
     Deviation(("pow",), "ONNX leaves a negative power of the integer 0 undefined", _zero_to_negative_power),
-    Deviation(("sign",), "onnxruntime's Sign of NaN is 0 in f16 and bf16, NaN elsewhere", _has_nan),
+    Deviation(("sign",), "onnxruntime's Sign of NaN is 0 in f16 and bf16", _both(_has_nan, _of("f16", "bf16"))),
     Deviation(("gather", "window"), "onnxruntime's Gather copies but the first of a block of strings", _blocks_of_text),
-    Deviation(("matmul",), "onnxruntime's MatMul fails on empty unsigned integers", _empty),
+    Deviation(("matmul",), "onnxruntime's MatMul fails on empty unsigned integers", _both(_empty, _of("u32", "u64"))),
     Deviation(("gelu_tanh",), "ONNX's own body of Gelu has its constants in f32", _of("f64")),
     Deviation(("quantize_linear",), "onnxruntime divides in f32, ONNX in the dtype of the scale", _f16_to_integers),
+    Deviation(("quantize_linear",), "onnxruntime ignores the zero point of tiny floats", _tiny_zero_point),
     Deviation(("grid_sample",), "onnxruntime clamps what a cubic kernel reads differently", _cubic_outside),
     Deviation(("dft",), "onnxruntime reads values beyond the half spectrum that is asked for", _long_spectrum),
-    Deviation(("dft",), "onnxruntime computes its factors in f32", _of("f64")),
-    Deviation(("resize",), "onnxruntime truncates integers, ONNX's evaluator rounds them", _of("i32", "i8", "u8")),
+    Deviation(("dft",), "onnxruntime inverts with factors in f32", _both(_inverts, _of("f64"))),
+    Deviation(("resize",), "onnxruntime truncates integers, ONNX's evaluator rounds them", _blends_integers),
     Deviation(("rnn", "gru", "lstm"), "onnxruntime gives zeros as the last state of an empty sequence", _empty),
     Deviation(("string_split",), "onnxruntime splits an empty string into no parts at all", _splits_nothing),
     Deviation(("unique",), "onnxruntime aborts the process on empty slices", _empty),
@@ -116,7 +133,7 @@ REFUSALS: dict[str, str] = {
     r"X_shape.NumDimensions\(\) == 4 was false": "onnxruntime's LRN wants four axes",
     r"must be 4D|Only 4-D or 5-D tensor is supported": "onnxruntime implements {} for images only",
     r"outermost 2 scale values being 1": "onnxruntime implements {} for images only",
-    r"exclude_outside can be set to 1 only when": "onnxruntime's Resize excludes the outside in cubic mode only",
+    r"exclude_outside can be set to 1": "onnxruntime's Resize excludes the outside only in cubic mode or with antialias",
     r"Scale value should be greater than 0": "onnxruntime's Resize does not resize to nothing",
     r"kv_sequence_length > 0 was false": "onnxruntime's Attention wants at least one key",
     r"only subscript labels allowed are": "onnxruntime's Einsum rejects capitals without an arrow",

@@ -1,4 +1,4 @@
-"""Who is asked about a random graph: the decomposed oracle, the same on symbolic dims, and onnxruntime.
+"""Who is asked about a random graph: the oracle in several ways, and onnxruntime.
 
 A peer answers for as much of a graph as it can. Nodes that it lacks are cut out, their results becoming inputs, and
 each one is counted with its reason; known deviations from the standard are such reasons too.
@@ -33,7 +33,7 @@ class LeftOut(NamedTuple):
     reason: str
 
 
-NOT_SAID, NOT_DONE, DEVIATES = "not in ONNX", "not implemented", "deviates"
+NOT_SAID, NOT_DONE, DEVIATES = "not in ONNX", "not implemented", "deviating"
 KINDS = (NOT_SAID, NOT_DONE, DEVIATES)
 
 
@@ -104,10 +104,46 @@ def _told(error: Exception) -> str:
     return str(error) if isinstance(error, AssayError) else f"{type(error).__name__}: {error}"
 
 
-# --- onnxruntime
+# --- through ONNX
 
 OPSETS = (26, 21)
 """The versions of the standard that are tried: onnxruntime implements some ops in the older one only."""
+
+
+class Reimported:
+    """The oracle on the graph that our own front end makes of the exported ONNX model."""
+
+    name = "reimported"
+
+    def ask(self, case: Case) -> Answer:
+        """Export what can be exported, import and lower it again, run."""
+        left_out: list[LeftOut] = []
+        while case.graph.nodes:
+            outcome = _export(case, OPSETS[0])
+            if not isinstance(outcome, LeftOut):
+                return self._run(case, outcome, left_out)
+            left_out.append(outcome)
+            case = without(case, [outcome.node])
+        return Answer(left_out=left_out)
+
+    def _run(self, case: Case, model: bytes, left_out: Sequence[LeftOut]) -> Answer:
+        from assay.frontends.onnx import load
+
+        try:
+            results = ReferenceTarget().compile(lower(load(model))).run(case.inputs)
+        except Exception as error:
+            return Answer(left_out=left_out, failure=_told(error))
+        return Answer(dict(zip(case.graph.outputs, results, strict=True)), left_out)
+
+
+def _export(case: Case, opset: int) -> bytes | LeftOut:
+    """The graph as an ONNX model; or a node that ONNX cannot say."""
+    from assay.frontends.onnx.export import NotInOnnx, export_graph
+
+    try:
+        return export_graph(case.graph, opset).SerializeToString()
+    except NotInOnnx as refusal:
+        return LeftOut(case.graph.nodes[refusal.index], NOT_SAID, refusal.message)
 
 
 class OnnxRuntime:
@@ -143,16 +179,14 @@ class OnnxRuntime:
 def _attempt(case: Case, opset: int) -> dict[Value, Any] | LeftOut | str:
     """The outputs; or a node to leave out; or what went wrong."""
     from assay.evidence.peers import open_onnxruntime, run_onnxruntime
-    from assay.frontends.onnx.export import NotInOnnx, export_graph
 
     fed = with_constants(case, [v for v in case.graph.inputs if case.values[v].dtype == object])
-    try:
-        model = export_graph(fed.graph, opset)
-    except NotInOnnx as refusal:
-        return LeftOut(case.graph.nodes[refusal.index], NOT_SAID, refusal.message)
+    model = _export(fed, opset)
+    if isinstance(model, LeftOut):
+        return model
     feeds = {f"input{i}": array for i, array in enumerate(fed.inputs)}
     try:
-        results = run_onnxruntime(open_onnxruntime(model.SerializeToString(), optimized=False), feeds)
+        results = run_onnxruntime(open_onnxruntime(model, optimized=False), feeds)
     except Exception as error:
         return _declined(case, opset, str(error))
     return {value: np.asarray(results[f"output{i}"]) for i, value in enumerate(case.graph.outputs)}
@@ -188,4 +222,9 @@ def _deviation(node: Node, case: Case) -> LeftOut | None:
     return next((LeftOut(node, DEVIATES, row.reason) for row in rows if row.applies(node, inputs)), None)
 
 
-PEERS: dict[str, Callable[[], Peer]] = {"decomposed": Decomposed, "symbolic": Symbolic, "onnxruntime": OnnxRuntime}
+PEERS: dict[str, Callable[[], Peer]] = {
+    "decomposed": Decomposed,
+    "symbolic": Symbolic,
+    "reimported": Reimported,
+    "onnxruntime": OnnxRuntime,
+}

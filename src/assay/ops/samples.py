@@ -33,8 +33,9 @@ def draw(rng: Rng, dtype: DType, shape: Sequence[int], low: float = -4.0, high: 
 _SPECIAL = (
     np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5]),
     np.array([300.0, -300.0, 3e4, -3e4, 1e-3, -1e-3, 1e-7, -1e-7]),
+    np.array([0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 2.0, -7.0]),
 )
-"""Floats at which functions go wrong first: not finite, zero, large and small (all within the range of f16)."""
+"""Floats at which functions go wrong first: not finite, zero; large and small (within the range of f16); halfway."""
 
 
 def elementwise(inputs: int = 1, low: float = -4.0, high: float = 4.0) -> Samples:

@@ -128,7 +128,7 @@ def export_graph(graph: Graph, opset: int = OPSET) -> onnx.ModelProto:
     for i, value in enumerate(graph.outputs):
         _rename(emitter, terms[value], f"output{i}")
         terms[value] = Term(f"output{i}", terms[value].dtype)
-        outputs.append(_value_info(f"output{i}", TensorType(_tensor(value).dtype)))
+        outputs.append(_value_info(f"output{i}", _tensor(value)))
     inputs = [_value_info(f"input{i}", _tensor(value)) for i, value in enumerate(graph.inputs)]
     proto = helper.make_graph(emitter.nodes, graph.name or "graph", inputs, outputs, emitter.initializers)
     return helper.make_model(proto, opset_imports=[helper.make_opsetid("", opset)], ir_version=IR_VERSION)
@@ -289,7 +289,8 @@ def _check_attributes(schema: _Schema, attrs: Mapping[str, Any], in_f64: bool) -
     for name, value in attrs.items():
         if name not in schema.attributes:
             raise NotInOnnx(f"ONNX's {schema.kind} has no attribute '{name}' yet")
-        if in_f64 and isinstance(value, float) and float(np.float32(value)) != value:
+        numbers = cast("list[Any]", value) if isinstance(value, list) else [value]
+        if in_f64 and any(isinstance(item, float) and float(np.float32(item)) != item for item in numbers):
             raise NotInOnnx(f"ONNX's {schema.kind} holds its attribute '{name}' in f32")
 
 

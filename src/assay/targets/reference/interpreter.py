@@ -27,6 +27,7 @@ from assay.ops.builder import check_size
 from assay.ops.lowering import lower
 from assay.ops.registry import CORE, Compute, OpDef, as_results, narrow, widen
 from assay.targets.base import Event, Observer
+from assay.targets.reference.blas import single_threaded
 
 Mode: TypeAlias = Literal["exact", "precise"]
 Env: TypeAlias = dict[Any, Any]
@@ -64,9 +65,9 @@ class Program:
 
     def run(self, inputs: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
         """The outputs for these inputs. RunFailed names the node where it went wrong."""
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), single_threaded():
             outputs = self.run_in(_values(observer), inputs, observer)
-        return tuple(_restored(value, out.type) for value, out in zip(outputs, self.graph.outputs, strict=True))
+            return tuple(_restored(value, out.type) for value, out in zip(outputs, self.graph.outputs, strict=True))
 
     def run_in(self, env: Env, inputs: Sequence[Any], observer: Observer | None) -> tuple[Any, ...]:
         """Run as a region: `env` holds what the enclosing graphs have computed."""
