@@ -37,11 +37,11 @@ $(VENV)/.stamp-torch: requirements/torch.txt | $(VENV)/.stamp
 	@$(PIP) --require-hashes -r $<
 	@touch $@
 
-lint: venv ## ruff and pyright
+lint: venv torch ## ruff and pyright
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/pyright --warnings
 
-test: venv assets lint ## lint, then every test
+test: venv torch assets lint ## lint, then every test
 	@$(BIN)/python -m pytest -n auto $(ARGS)
 
 demo: venv assets ## a first look at what Assay does: speech to text, and where each op ran

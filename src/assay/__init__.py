@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from assay.runtime.onnx_session import InferenceSession as InferenceSession
     from assay.runtime.session import Session as Session
     from assay.runtime.session import SessionOptions as SessionOptions
+    from assay.runtime.torch_backend import Options as Options
+    from assay.runtime.torch_backend import backend as backend
 
 __version__ = "0.1.0"
 
@@ -20,6 +22,8 @@ _LAZY = {
     "InferenceSession": "assay.runtime.onnx_session",
     "Session": "assay.runtime.session",
     "SessionOptions": "assay.runtime.session",
+    "backend": "assay.runtime.torch_backend",
+    "Options": "assay.runtime.torch_backend",
 }
 
 

@@ -133,7 +133,7 @@ REFUSALS: dict[str, str] = {
     r"X_shape.NumDimensions\(\) == 4 was false": "onnxruntime's LRN wants four axes",
     r"must be 4D|Only 4-D or 5-D tensor is supported": "onnxruntime implements {} for images only",
     r"outermost 2 scale values being 1": "onnxruntime implements {} for images only",
-    r"exclude_outside can be set to 1": "onnxruntime's Resize excludes the outside only in cubic mode or with antialias",
+    r"exclude_outside can be set to 1": "onnxruntime's Resize excludes the outside in some modes only",
     r"Scale value should be greater than 0": "onnxruntime's Resize does not resize to nothing",
     r"kv_sequence_length > 0 was false": "onnxruntime's Attention wants at least one key",
     r"only subscript labels allowed are": "onnxruntime's Einsum rejects capitals without an arrow",

@@ -113,7 +113,7 @@ def _cast_samples(rng: Rng, dtype: DType) -> Iterable[Sample]:
             values = rng.choice(np.array(["0", "1", "2", "3"], dtype=object), size=(3, 4))
         elif target is dtypes.string and dtype.is_float:
             values = np.round(values.astype(np.float64)).astype(dtype.numpy)
-        yield Sample((values,), {"dtype": target})
+        yield Sample((values,), {"dtype": target}, (0,) if dtype is dtypes.string else ())
 
 
 @op(

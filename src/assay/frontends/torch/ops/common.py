@@ -15,9 +15,11 @@ Number = int | float | bool | Value
 
 
 def tensor(b: Builder, value: Any, dtype: DType) -> Value:
-    """A tensor or number as a tensor of `dtype`."""
+    """A tensor or number as a tensor of `dtype`; TypeError where that would drop an imaginary part."""
     if not isinstance(value, Value):
         return b.constant(value, dtype)
+    if b.dtype(value).kind == "complex" and dtype.kind != "complex":
+        raise TypeError(f"{b.dtype(value)} as {dtype} would drop the imaginary part")
     return value if b.dtype(value) is dtype else b.cast(value, dtype=dtype)
 
 
