@@ -25,11 +25,12 @@ for limitation in LIMITATIONS:
 BEYOND_THE_RUNNER = "test_loop16_seq_none"
 suite.xfail(f"^{BEYOND_THE_RUNNER}_cpu$")
 
-for case in suite.test_cases.values():  # the runner makes each case for CUDA too, which no target here is
+cases = suite.test_cases
+for case in cases.values():  # the runner makes each case for CUDA too, which no target here is
     for cuda in [name for name in vars(case) if name.endswith("_cuda")]:
         delattr(case, cuda)
 
-globals().update(suite.test_cases)
+globals().update(cases)
 
 
 @pytest.fixture(scope="module", autouse=True)
