@@ -105,7 +105,8 @@ def _looped(b: Any, step: Any, length: Any, states: Sequence[Any], reverse: bool
     index = inner.sub(inner.sub(length, 1), counter) if reverse else counter
     row, fresh = step(inner, index, carried)
     body = inner.finish("step", [counter, flag, *carried], [inner.constant(np.True_), *fresh, row])
-    *last, hidden = b.emit("loop", length, None, *states, regions=(body,))
+    *last, stacked = b.emit("loop", length, None, *states, regions=(body,))
+    hidden = b.reshape(stacked, b.vector(length, b.shape_of(states[0])))  # also where nothing was stacked
     return b.flip(hidden, axes=(0,)) if reverse else hidden, *last
 
 

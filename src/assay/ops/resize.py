@@ -207,7 +207,7 @@ def _resize_parts(b: Any, x: Any, sizes: Any, *, axes: Sequence[int], extrapolat
 def _resize_samples(rng: Rng, dtype: DType) -> Iterable[Any]:
     x = draw(rng, dtype, (2, 3, 5))
     for transform in TRANSFORMS:
-        roi = (0.2, -0.3, 0.9, 1.2) if transform == "crop" else None
+        roi = (0.25, -0.3125, 0.875, 1.25) if transform == "crop" else None
         for mode in ("nearest", "linear", "cubic") if dtype in NUMERIC else ("nearest",):
             yield x, np.array([4, 7]), {"axes": (1, -1), "mode": mode, "transform": transform, "roi": roi}
     for rounding in ROUNDINGS:
