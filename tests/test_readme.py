@@ -1,0 +1,38 @@
+"""What the README shows works as written."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+COMMANDS = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if "bin/assay" in line]
+EXAMPLES = [block for kind, block in BLOCKS if kind == "python"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_command_works(command: str) -> None:
+    words = shlex.split(command.partition("#")[0])
+    done = subprocess.run([sys.executable, "-m", "assay.cli", *words[1:]], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+@pytest.mark.parametrize(
+    "example", EXAMPLES, ids=lambda text: next(line for line in text.splitlines() if "assay" in line)
+)
+def test_an_example_works(example: str) -> None:
+    done = subprocess.run([sys.executable, "-c", example], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_make_targets_that_are_named_exist() -> None:
+    named = set(re.findall(r"`make (\w+)`|^make (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert {a or b for a, b in named} <= targets
