@@ -1,6 +1,6 @@
 """Loading and lowering must stay linear: twice the nodes, at most 2.2 times the time.
 
-Prints the ratio of the medians for 10,000 and 20,000 nodes, measured in turns in one run.
+Prints the ratio for 10,000 and 20,000 nodes, measured in turns in one run: medians, and the least disturbed rounds.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ def main() -> None:
     for _ in range(ROUNDS):
         for count, model in models.items():
             times[count].append(timed(model))
-    small, large = (statistics.median(times[count]) for count in models)
-    print(f"10,000 nodes: {small:.2f} s, 20,000 nodes: {large:.2f} s, ratio {large / small:.2f} (at most 2.2)")
+    for name, pick in (("median", statistics.median), ("least", min)):
+        small, large = (pick(times[count]) for count in models)
+        print(f"{name}: 10,000 nodes {small:.2f} s, 20,000 nodes {large:.2f} s, ratio {large / small:.2f} (at most 2.2)")
 
 
 if __name__ == "__main__":
