@@ -5,6 +5,7 @@ Prints the ratio for 10,000 and 20,000 nodes, measured in turns in one run: medi
 
 from __future__ import annotations
 
+import gc
 import statistics
 import time
 
@@ -16,7 +17,7 @@ from assay.ops.lowering import lower
 from assay.passes import STANDARD, apply
 from assay.targets.reference import ReferenceTarget
 
-ROUNDS = 5
+ROUNDS = 9
 CYCLE = ("Relu", "Neg", "Exp", "Sigmoid", "Tanh")
 
 
@@ -42,7 +43,8 @@ def chain(nodes: int) -> bytes:
 
 
 def timed(model: bytes) -> float:
-    """Seconds from bytes to a runnable program."""
+    """Seconds from bytes to a runnable program; what earlier rounds left behind is not charged to this one."""
+    gc.collect()
     started = time.perf_counter()
     ReferenceTarget().compile(apply(lower(load(model)), STANDARD))
     return time.perf_counter() - started
@@ -57,7 +59,8 @@ def main() -> None:
             times[count].append(timed(model))
     for name, pick in (("median", statistics.median), ("least", min)):
         small, large = (pick(times[count]) for count in models)
-        print(f"{name}: 10,000 nodes {small:.2f} s, 20,000 nodes {large:.2f} s, ratio {large / small:.2f} (at most 2.2)")
+        ratio = f"ratio {large / small:.2f} (at most 2.2)"
+        print(f"{name}: 10,000 nodes {small:.2f} s, 20,000 nodes {large:.2f} s, {ratio}")
 
 
 if __name__ == "__main__":

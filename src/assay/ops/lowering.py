@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from assay.errors import AssayError, LowerFailed
+from assay.ir.building import collector_paused
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value, used
 from assay.ir.types import Type
@@ -125,6 +126,7 @@ def _dialect(node: Node) -> Dialect:
     return dialect
 
 
+@collector_paused()
 def lower(
     graph: Graph,
     facts: Sequence[Fact] | None = None,

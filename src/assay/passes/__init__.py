@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from assay.ir.building import collector_paused
 from assay.ir.graph import Graph
 from assay.passes.cse import cse
 from assay.passes.dce import dce
@@ -19,6 +20,7 @@ UNFOLDED: tuple[Pass, ...] = (dce, simplify, cse, dce)
 """The same without folding, which would round in `exact` mode what `precise` mode must not round."""
 
 
+@collector_paused()
 def apply(graph: Graph, passes: Sequence[Pass], check: Callable[[Graph], None] | None = None) -> Graph:
     """`graph` after `passes`; `check` (the verifier, in tests) sees it after each."""
     for each in passes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from assay.errors import AssayError, ImportFailed, LimitExceeded
 from assay.frontends.onnx.schema import check_counts, defaults_of, version_of
 from assay.frontends.onnx.tensors import tensor_to_array
 from assay.frontends.onnx.types import type_of
+from assay.ir.building import collector_paused
 from assay.ir.dtypes import Array
 from assay.ir.dtypes import of as dtype_of_array
 from assay.ir.graph import Graph, Node, Origin, Value
@@ -59,6 +61,7 @@ def _parse(data: bytes, where: str, limits: Limits) -> onnx.ModelProto:
     return model
 
 
+@collector_paused()
 def import_model(model: onnx.ModelProto, folder: Path | None = None, limits: Limits = DEFAULT) -> Graph:
     """The symbolic graph of a ModelProto; `folder` is where external data may lie."""
     try:
@@ -229,9 +232,9 @@ class Importer:
             self._declare(scope, name, type_of(declared[name]) if name in declared else UnknownType())
             for name in proto.output
         )
-        full_name = f"{domain}.{proto.op_type}" if domain else proto.op_type
-        origin = Origin(f"onnx.{full_name}", proto.name or next((n for n in proto.output if n), ""), module=scope.path)
-        return Node(f"onnx.{full_name}@{version}", inputs, outputs, origin, attrs, regions)
+        source, op = _op_names(domain, proto.op_type, version)
+        origin = Origin(source, proto.name or next((n for n in proto.output if n), ""), module=scope.path)
+        return Node(op, inputs, outputs, origin, attrs, regions)
 
     def _attributes(
         self, proto: onnx.NodeProto, domain: str, version: int, scope: Scope, where: str
@@ -325,6 +328,13 @@ def _type(info: onnx.ValueInfoProto, root: bool) -> Type:
     if root and isinstance(kind, UnknownType):
         raise ImportFailed("an input has no type", where=f"input '{info.name}'")
     return kind
+
+
+@cache
+def _op_names(domain: str, op_type: str, version: int) -> tuple[str, str]:
+    """An op as origins name it, and with its version as nodes do."""
+    name = f"onnx.{domain}.{op_type}" if domain else f"onnx.{op_type}"
+    return name, f"{name}@{version}"
 
 
 def _place(proto: onnx.NodeProto, scope: Scope) -> str:

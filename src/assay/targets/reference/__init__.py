@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from assay.ir.building import collector_paused
 from assay.ir.graph import Graph, Node
 from assay.limits import DEFAULT, Limits
 from assay.ops import CORE
@@ -30,4 +31,5 @@ class ReferenceTarget:
 
     def compile(self, segment: Graph) -> Executable:
         """Make the segment ready for the interpreter."""
-        return Program(segment, self.mode, self.limits)
+        with collector_paused():
+            return Program(segment, self.mode, self.limits)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
@@ -25,7 +26,7 @@ from assay.ir.types import MapType, OptionalType, SequenceType, TensorType, Type
 from assay.limits import Limits
 from assay.ops.builder import check_size
 from assay.ops.lowering import lower
-from assay.ops.registry import CORE, Compute, OpDef, as_results, narrow, widen
+from assay.ops.registry import CORE, Compute, OpDef, as_results, carrier, narrow, widen
 from assay.targets.base import Event, Observer
 from assay.targets.reference.blas import single_threaded
 
@@ -227,23 +228,27 @@ class Body:
 
 def make_kernel(definition: OpDef, node: Node, mode: Mode) -> Kernel:
     """The reference of `definition` with attributes bound and results rounded as `mode` says."""
-    reference, attrs = definition.reference, dict(node.attrs)
-    kinds = [value.type for value in node.outputs]
+    reference, attrs = definition.reference, node.attrs
+    carriers = _carriers(tuple(carrier(value.type) for value in node.outputs), mode)
     if mode == "exact":
-        carriers = [_carrier(k.dtype, mode) if isinstance(k, TensorType) else None for k in kinds]
         if definition.compute is Compute.WIDE and _touches_narrow_floats(node):
             return lambda xs: _rounded(reference(*map(widen, xs), **attrs), carriers)
         return lambda xs: _rounded(reference(*xs, **attrs), carriers)
     if definition.compute is Compute.STORED:
         given = [_carrier(cast(TensorType, v.type).dtype, "exact") for v in node.inputs if v is not None]
         return lambda xs: tuple(map(_widened, as_results(reference(*map(narrow, xs, given), **attrs))))
-    attrs = {key: _WIDEST.get(value, value) if isinstance(value, DType) else value for key, value in attrs.items()}
-    carriers = [_carrier(k.dtype, mode) if isinstance(k, TensorType) else None for k in kinds]
-    return lambda xs: _rounded(reference(*xs, **attrs), carriers)
+    wide = {key: _WIDEST.get(value, value) if isinstance(value, DType) else value for key, value in attrs.items()}
+    return lambda xs: _rounded(reference(*xs, **wide), carriers)
 
 
 _WIDEST = {**dict.fromkeys(FLOATS, dtypes.f64), dtypes.c64: dtypes.c128}
 """What `precise` mode computes in where an attribute names a dtype."""
+
+
+@cache
+def _carriers(stated: tuple[Any, ...], mode: Mode) -> tuple[Any, ...]:
+    """The NumPy dtypes that results come in, for those that carry their stated dtypes; None is no tensor."""
+    return tuple(None if kind is None else _carrier(dtypes.of(np.empty(0, kind)), mode) for kind in stated)
 
 
 def _rounded(outcome: Any, carriers: Sequence[Any]) -> tuple[Any, ...]:
