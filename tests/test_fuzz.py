@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,11 @@ import pytest
 
 from assay.errors import NotFound
 from assay.evidence.fuzz import FuzzReport, make_case, run_fuzz, shrink
-from assay.evidence.fuzz_deviations import DEVIATIONS, REFUSALS
-from assay.evidence.fuzz_graphs import Case, alone, with_constants, without
+from assay.evidence.fuzz_deviations import DEVIATIONS, REFUSALS, Deviation
+from assay.evidence.fuzz_graphs import Case, Grower, NotComputed, alone, with_constants, without
+from assay.evidence.fuzz_peers import OnnxRuntime
 from assay.evidence.noise import noise_of
+from assay.ir import dtypes
 from assay.ir.parser import parse_graph
 from assay.ir.printer import print_graph
 from assay.ir.verify import verify
@@ -214,3 +216,39 @@ def test_the_docs_list_every_deviation_and_refusal() -> None:
 
 def test_every_deviation_names_ops_that_exist() -> None:
     assert [op for row in DEVIATIONS for op in row.ops if op not in CORE] == []
+
+
+@pytest.mark.parametrize("row", [row for row in DEVIATIONS if "aborts" not in row.reason], ids=lambda row: row.reason)
+def test_every_deviation_still_shows(row: Deviation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that onnxruntime no longer needs must go."""
+    others = tuple(other for other in DEVIATIONS if other is not row)
+    monkeypatch.setattr("assay.evidence.fuzz_peers.DEVIATIONS", others)
+    assert any(differs(case) for op in row.ops for case in single_nodes(op) if applies(row, case))
+
+
+def single_nodes(op: str) -> Iterator[Case]:
+    """Every sample of an op, and for floats the same with a NaN, as a case of one node."""
+    for dtype in CORE[op].main_dtypes:
+        for sample in CORE[op].samples(np.random.default_rng(0), dtype):
+            first, *rest = sample.inputs
+            with_nan = [np.full_like(first, np.nan)] if dtype in dtypes.FLOATS and first.size else []
+            for given in (first, *with_nan):
+                grower = Grower(np.random.default_rng(0))
+                arguments = [None if x is None else grower.constant(x) for x in (given, *rest)]
+                try:
+                    grower.emit(op, *arguments, **sample.attrs)
+                except NotComputed:
+                    continue
+                if grower.builder.nodes:
+                    yield grower.case()
+
+
+def applies(row: Deviation, case: Case) -> bool:
+    node = case.graph.nodes[0]
+    return row.applies(node, [None if value is None else case.values[value] for value in node.inputs])
+
+
+def differs(case: Case) -> bool:
+    answer = OnnxRuntime().ask(case)
+    noise = noise_of(case.graph, case.values, 0)
+    return bool(answer.failure) or any(not noise[v].judge(x, case.values[v]).ok for v, x in answer.values.items())

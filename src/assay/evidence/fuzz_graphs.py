@@ -118,7 +118,7 @@ class Grower:
             return
         sample = samples[int(self.rng.integers(len(samples)))]
         arguments = [self._argument(definition, sample, index) for index in range(len(sample.inputs))]
-        results = self._emit(name, *arguments, **sample.attrs)
+        results = self.emit(name, *arguments, **sample.attrs)
         self.pool.extend(value for value in results if self.values[value].size <= LARGEST)
 
     def case(self) -> Case:
@@ -129,7 +129,8 @@ class Grower:
         used = [value for value in self.inputs if value in consumed]
         return pruned(Case(self.builder.finish("fuzz", used, outputs), self.values))
 
-    def _emit(self, name: str, *arguments: Any, **attrs: Any) -> tuple[Value, ...]:
+    def emit(self, name: str, *arguments: Any, **attrs: Any) -> tuple[Value, ...]:
+        """Add one op and compute it; NotComputed if that fails."""
         known = set(self.builder.constants)
         mark = len(self.builder.nodes)
         try:
@@ -146,19 +147,20 @@ class Grower:
             return None
         dtype = dtypes.of(given)
         if index in sample.fixed:
-            return self._constant(given)
+            return self.constant(given)
         alike = [value for value in self.pool if dtypes.of(self.values[value]) is dtype]
         if alike and self.rng.random() < 0.7:
             source = alike[int(self.rng.integers(len(alike)))]
             return self._adapted(source, given, careful=definition.family != "elementwise" or not dtype.is_float)
         if self.rng.random() < 0.1:
-            return self._constant(given)
+            return self.constant(given)
         value = self.builder.input(TensorType(dtype, given.shape))
         self.inputs.append(value)
         self.values[value] = given
         return value
 
-    def _constant(self, array: Array) -> Value:
+    def constant(self, array: Array) -> Value:
+        """A constant of the graph."""
         value = self.builder.constant(array)
         self.values[value] = array
         return value
@@ -176,26 +178,26 @@ class Grower:
         if array.shape == shape:
             return source
         if _expands(array.shape, shape) and self.rng.random() < 0.7:
-            return self._emit("expand", source, self._numbers(shape))[0]
-        flat = source if array.ndim == 1 else self._emit("reshape", source, self._numbers([array.size]))[0]
+            return self.emit("expand", source, self._numbers(shape))[0]
+        flat = source if array.ndim == 1 else self.emit("reshape", source, self._numbers([array.size]))[0]
         if array.size > size and self.rng.random() < 0.5:
             start = int(self.rng.integers(array.size - size + 1))
-            flat = self._emit("slice", flat, *map(self._numbers, ([start], [start + size], [1])), axes=(0,))[0]
+            flat = self.emit("slice", flat, *map(self._numbers, ([start], [start + size], [1])), axes=(0,))[0]
         elif array.size < size and (array.size == 0 or self.rng.random() < 0.3):
-            fill = self._constant(np.zeros((), array.dtype) if array.dtype != object else np.array("", object))
-            flat = self._emit("pad", flat, self._numbers([0, size - array.size]), fill)[0]
+            fill = self.constant(np.zeros((), array.dtype) if array.dtype != object else np.array("", object))
+            flat = self.emit("pad", flat, self._numbers([0, size - array.size]), fill)[0]
         elif array.size != size:
             places = self.rng.integers(-array.size, array.size, size=shape)
-            return self._emit("gather", flat, self._constant(places), axis=0)[0]
-        return self._emit("reshape", flat, self._numbers(shape))[0]
+            return self.emit("gather", flat, self.constant(places), axis=0)[0]
+        return self.emit("reshape", flat, self._numbers(shape))[0]
 
     def _in_range(self, value: Value, like: Array) -> Value:
         dtype = dtypes.of(like)
         if dtype not in NUMERIC or not like.size:
             return value
         if dtype in FLOATS and np.isnan(self.values[value].astype(np.float64)).any():
-            middle = self._constant(np.zeros((), like.dtype))
-            value = self._emit("where", self._emit("is_nan", value)[0], middle, value)[0]
+            middle = self.constant(np.zeros((), like.dtype))
+            value = self.emit("where", self.emit("is_nan", value)[0], middle, value)[0]
         wide = like.astype(np.float64) if dtype in FLOATS else like
         finite = wide[np.isfinite(wide)] if dtype in FLOATS else wide
         if not finite.size:
@@ -204,10 +206,10 @@ class Grower:
         array = self.values[value]
         if bool((array >= low).all()) and bool((array <= high).all()):
             return value
-        return self._emit("clip", value, self._constant(np.asarray(low)), self._constant(np.asarray(high)))[0]
+        return self.emit("clip", value, self.constant(np.asarray(low)), self.constant(np.asarray(high)))[0]
 
     def _numbers(self, numbers: Sequence[int]) -> Value:
-        return self._constant(np.array(numbers, dtype=np.int64))
+        return self.constant(np.array(numbers, dtype=np.int64))
 
 
 def _expands(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:

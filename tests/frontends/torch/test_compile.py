@@ -125,3 +125,24 @@ def test_promotion_follows_torch(dtype: torch.dtype) -> None:
     for mine, theirs in zip(torch.compile(function, backend="assay")(x, y + 1), function(x, y + 1), strict=True):
         assert mine.dtype == theirs.dtype
         torch.testing.assert_close(mine, theirs)
+
+
+I, J = torch.tensor([0, 2, 1]), torch.tensor([[1], [0]])
+INDEXING: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "one axis": lambda x: x[:, I],
+    "two axes": lambda x: x[I, J],
+    "axes apart": lambda x: x[I, :, J],
+    "negative": lambda x: x[torch.tensor([-1, 0])],
+    "mask": lambda x: x[x > 0],
+    "rows by mask": lambda x: x[x.sum((1, 2)) > 0],
+    "written": lambda x: x.index_put((I,), x[:3] * 2),
+    "added": lambda x: x.index_put((torch.tensor([1, 1, 0]), torch.tensor([2, 2, 0])), x[0, 0, 0], accumulate=True),
+    "norm": lambda x: torch.linalg.vector_norm(x, 3, dim=1),
+}
+
+
+@pytest.mark.parametrize("name", INDEXING)
+def test_indexing_agrees_with_eager(name: str) -> None:
+    function, x = INDEXING[name], torch.randn(4, 3, 5)
+    compiled = torch.compile(function, backend="assay", options={"strict": True})
+    torch.testing.assert_close(compiled(x), function(x))
