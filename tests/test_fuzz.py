@@ -22,6 +22,7 @@ from assay.ir.parser import parse_graph
 from assay.ir.printer import print_graph
 from assay.ir.verify import verify
 from assay.ops import CORE
+from assay.ops.registry import Sample
 from assay.targets.reference import ReferenceTarget
 
 DOCS = Path(__file__).parent.parent / "docs" / "fuzzing.md"
@@ -227,20 +228,30 @@ def test_every_deviation_still_shows(row: Deviation, monkeypatch: pytest.MonkeyP
 
 
 def single_nodes(op: str) -> Iterator[Case]:
-    """Every sample of an op, and for floats the same with a NaN, as a case of one node."""
+    """Every sample of an op as a case of one node; also with an odd element in one of its inputs."""
     for dtype in CORE[op].main_dtypes:
         for sample in CORE[op].samples(np.random.default_rng(0), dtype):
-            first, *rest = sample.inputs
-            with_nan = [np.full_like(first, np.nan)] if dtype in dtypes.FLOATS and first.size else []
-            for given in (first, *with_nan):
+            for inputs in (sample.inputs, *varied(sample)):
                 grower = Grower(np.random.default_rng(0))
-                arguments = [None if x is None else grower.constant(x) for x in (given, *rest)]
+                made = [(grower.constant if i in sample.fixed else grower.input) for i in range(len(inputs))]
+                arguments = [None if x is None else make(x) for make, x in zip(made, inputs, strict=True)]
                 try:
                     grower.emit(op, *arguments, **sample.attrs)
                 except NotComputed:
                     continue
                 if grower.builder.nodes:
                     yield grower.case()
+
+
+def varied(sample: Sample) -> Iterator[tuple[Any, ...]]:
+    odd = {"float": (np.nan, 1.0, 1e9), "int": (0,), "string": ("",)}
+    for index, array in enumerate(sample.inputs):
+        if array is None or index in sample.fixed or not array.size:
+            continue
+        for element in odd.get(dtypes.of(array).kind, ()):
+            changed = array.copy()
+            changed.reshape(-1)[0] = element
+            yield (*sample.inputs[:index], changed, *sample.inputs[index + 1 :])
 
 
 def applies(row: Deviation, case: Case) -> bool:

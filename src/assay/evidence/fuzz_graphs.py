@@ -154,9 +154,13 @@ class Grower:
             return self._adapted(source, given, careful=definition.family != "elementwise" or not dtype.is_float)
         if self.rng.random() < 0.1:
             return self.constant(given)
-        value = self.builder.input(TensorType(dtype, given.shape))
+        return self.input(given)
+
+    def input(self, array: Array) -> Value:
+        """An input of the graph, for which this will be fed."""
+        value = self.builder.input(TensorType(dtypes.of(array), array.shape))
         self.inputs.append(value)
-        self.values[value] = given
+        self.values[value] = array
         return value
 
     def constant(self, array: Array) -> Value:

@@ -111,7 +111,7 @@ def _unique_samples(rng: Rng, dtype: DType) -> Iterable[Any]:
     shape=_unique_shape,
     compute=Compute.WIDE,
     parts=_unique_parts,
-    samples=listed(_unique_samples, 0),
+    samples=listed(_unique_samples),
 )
 def unique(x: Array, *, axis: int | None = None, ordered: bool = True) -> tuple[Array, Array, Array]:
     """The different elements of x (of its slices along `axis`, if given) in ascending order, or with `ordered` off in

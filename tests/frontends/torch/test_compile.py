@@ -127,15 +127,15 @@ def test_promotion_follows_torch(dtype: torch.dtype) -> None:
         torch.testing.assert_close(mine, theirs)
 
 
-I, J = torch.tensor([0, 2, 1]), torch.tensor([[1], [0]])
+ROWS, COLUMNS = torch.tensor([0, 2, 1]), torch.tensor([[1], [0]])
 INDEXING: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "one axis": lambda x: x[:, I],
-    "two axes": lambda x: x[I, J],
-    "axes apart": lambda x: x[I, :, J],
+    "one axis": lambda x: x[:, ROWS],
+    "two axes": lambda x: x[ROWS, COLUMNS],
+    "axes apart": lambda x: x[ROWS, :, COLUMNS],
     "negative": lambda x: x[torch.tensor([-1, 0])],
     "mask": lambda x: x[x > 0],
     "rows by mask": lambda x: x[x.sum((1, 2)) > 0],
-    "written": lambda x: x.index_put((I,), x[:3] * 2),
+    "written": lambda x: x.index_put((ROWS,), x[:3] * 2),
     "added": lambda x: x.index_put((torch.tensor([1, 1, 0]), torch.tensor([2, 2, 0])), x[0, 0, 0], accumulate=True),
     "norm": lambda x: torch.linalg.vector_norm(x, 3, dim=1),
 }

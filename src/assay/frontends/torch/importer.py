@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import fx
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from assay.errors import ImportFailed
 from assay.frontends.torch.types import dim_of, dtype_of, to_array, type_of
@@ -83,7 +84,8 @@ class _Importer:
         if node.op == "placeholder":
             return self._placeholder(node)
         if node.op == "get_attr":
-            return self._constant(to_array(_attribute(self.module, str(node.target))))
+            with unset_fake_temporarily():  # graphs are compiled under fake tensors, a constant is a real one
+                return self._constant(to_array(_attribute(self.module, str(node.target))))
         if node.op != "call_function":
             raise ImportFailed(f"an FX node of kind '{node.op}'", where=node.name)
         if node.target is operator.getitem:
