@@ -135,6 +135,7 @@ REFUSALS: dict[str, str] = {
     r"outermost 2 scale values being 1": "onnxruntime implements {} for images only",
     r"exclude_outside can be set to 1": "onnxruntime's Resize excludes the outside in some modes only",
     r"Scale value should be greater than 0": "onnxruntime's Resize does not resize to nothing",
+    r"zero_point == nullptr": "onnxruntime's DequantizeLinear wants 0 as the zero point of some dtypes",
     r"kv_sequence_length > 0 was false": "onnxruntime's Attention wants at least one key",
     r"only subscript labels allowed are": "onnxruntime's Einsum rejects capitals without an arrow",
     r"Ellipsis represents incompatible dimensions": "ONNX's Einsum wants ellipses of one shape",

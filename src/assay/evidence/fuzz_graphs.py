@@ -147,7 +147,7 @@ class Grower:
             return None
         dtype = dtypes.of(given)
         if index in sample.fixed:
-            return self.constant(given)
+            return self.constant(given) if self.rng.random() < 0.85 else self.input(given)
         alike = [value for value in self.pool if dtypes.of(self.values[value]) is dtype]
         if alike and self.rng.random() < 0.7:
             source = alike[int(self.rng.integers(len(alike)))]

@@ -10,6 +10,7 @@ from assay.errors import AssayError
 from assay.frontends.onnx import load
 from assay.frontends.onnx.export import OPSET, ROWS, NotInOnnx, export_graph
 from assay.ir import dtypes
+from assay.ir.graph import Graph
 from assay.ir.parser import parse_graph
 from assay.ir.types import TensorType
 from assay.ops import CORE
@@ -31,7 +32,7 @@ def test_rows_are_for_ops_that_exist() -> None:
     assert [name for name in ROWS if name not in CORE] == []
 
 
-def graph(text: str):
+def graph(text: str) -> Graph:
     return parse_graph(f'graph "g" core {text}')
 
 
