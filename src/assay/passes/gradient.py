@@ -17,7 +17,7 @@ import numpy as np
 
 from assay.errors import LowerFailed
 from assay.ir.dims import eq
-from assay.ir.graph import Node, Value
+from assay.ir.graph import Node, Value, used
 from assay.ir.types import TensorType
 from assay.ops.builder import Builder
 from assay.ops.registry import CORE, FactMissing, as_results
@@ -55,7 +55,7 @@ class _Tape:
 
     def run(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
-            if any(value in self.reached for value in node.inputs):
+            if any(value in self.reached for value in used(node)):
                 self.reached.update(node.outputs)
         for node in reversed(nodes):
             if any(value in self.found and value in self.reached for value in node.outputs):
