@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -36,11 +39,41 @@ def _matmul_shape(x: Fact, y: Fact) -> list[Shape]:
 def exact_matmul(x: Array, y: Array) -> Array:
     """A matrix product; integer ones go through f64 where every partial sum is exact there."""
     if x.dtype.kind not in "iu" or not x.size or not y.size:
-        return np.matmul(x, y)
+        return _product(x, y)
     largest = float(np.abs(x.astype(np.float64)).max()) * float(np.abs(y.astype(np.float64)).max())
     if largest * x.shape[-1] >= 2**53:
         return np.matmul(x, y)
-    return np.matmul(x.astype(np.float64), y.astype(np.float64)).astype(np.int64).astype(x.dtype)
+    return _product(x.astype(np.float64), y.astype(np.float64)).astype(np.int64).astype(x.dtype)
+
+
+_LARGE_PRODUCT = 1 << 21
+"""Products of fewer multiplications are not worth handing out."""
+_BLOCK = 128
+"""Columns (or rows) that one worker takes at a time: fixed, so that the result does not depend on the workers."""
+
+
+def _product(x: Array, y: Array) -> Array:
+    """x @ y; a large one in blocks of columns, or of rows where there are more of them, side by side."""
+    if x.ndim < 2 or y.ndim < 2 or x.shape[-2] * x.shape[-1] * y.shape[-1] < _LARGE_PRODUCT:
+        return np.matmul(x, y)
+    by_rows = x.shape[-2] > y.shape[-1]
+    starts = range(0, x.shape[-2] if by_rows else y.shape[-1], _BLOCK)
+    result = np.empty((*np.broadcast_shapes(x.shape[:-2], y.shape[:-2]), x.shape[-2], y.shape[-1]), x.dtype)
+
+    def part(start: int) -> None:
+        block = slice(start, start + _BLOCK)
+        if by_rows:
+            np.matmul(x[..., block, :], y, out=result[..., block, :])
+        else:
+            np.matmul(x, y[..., block], out=result[..., block])
+
+    list(_workers().map(part, starts))
+    return result
+
+
+@cache
+def _workers() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="assay-product")
 
 
 @op(
