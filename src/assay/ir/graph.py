@@ -36,13 +36,6 @@ class Origin:
         return f"{self.op}{named}{inside}{where}"
 
 
-def merge_origins(origins: tuple[Origin, ...], pass_name: str) -> Origin:
-    """One origin for a node that `pass_name` made out of nodes with these origins (at least one)."""
-    first, *rest = origins
-    others = [part for origin in rest for part in (replace(origin, merged=()), *origin.merged)]
-    return replace(first, passes=(*first.passes, pass_name), merged=(*first.merged, *others))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Value:
     """One value of the program, compared by identity; `id` is unique in its root graph."""

@@ -8,12 +8,13 @@ body may reuse what an enclosing graph has computed before it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from assay.ir.dtypes import is_array
 from assay.ir.graph import Graph, Node, Value
 from assay.ops import CORE
-from assay.passes.rewrite import Replaced, rewritten
+from assay.passes.rewrite import Replaced
 
 _COMPARED_BYTES = 4096
 
@@ -33,7 +34,7 @@ def _merge(graph: Graph, seen: dict[Any, tuple[Value, ...]], replaced: Replaced)
     for node in graph.nodes:
         fresh = replaced.in_node(node)
         if fresh.regions and fresh.op != "deferred":
-            fresh = rewritten(fresh, regions=tuple(_merge(region, known, replaced) for region in node.regions))
+            fresh = replace(fresh, regions=tuple(_merge(region, known, replaced) for region in node.regions))
         first = known.setdefault(_key(fresh), fresh.outputs) if _mergeable(fresh) else fresh.outputs
         if first is fresh.outputs:
             nodes.append(fresh)

@@ -1,10 +1,9 @@
-"""What passes share: replacing values, and copying nodes with their origin kept."""
+"""What passes share: replacing values."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from assay.ir.graph import Graph, Node, Value
 
@@ -40,7 +39,3 @@ class Replaced:
             names={name: self.of(value) for name, value in graph.names.items()},
         )
 
-
-def rewritten(node: Node, **changes: Any) -> Node:
-    """A copy of `node` with some fields changed."""
-    return replace(node, **changes)

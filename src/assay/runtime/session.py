@@ -143,13 +143,7 @@ class Session:
 
     def _compile(self, graph: Graph, optimize: bool | None = None) -> Program:
         wanted = self.options.optimize if optimize is None else optimize
-        passes = (STANDARD if self.options.mode == "exact" else UNFOLDED) if wanted else ()
-        fallback = (
-            self.target
-            if self.target.name == "reference"
-            else make_target("reference", self.options.mode, self.options.limits)
-        )
-        return Program(partition(apply(graph, passes), self.target, fallback, self.options.limits))
+        return compile_program(graph, self.target, self.options.mode, self.options.limits, optimize=wanted)
 
     def _unoptimized(self) -> Program:
         """The program in which every named value of the source is still computed."""
@@ -170,6 +164,13 @@ class Session:
             if name not in listed:
                 raise NotFound(f"there is no {what} called '{name}'", hint=hint_for(name, listed))
         return chosen
+
+
+def compile_program(graph: Graph, target: Target, mode: str, limits: Limits, *, optimize: bool = True) -> Program:
+    """A core graph made runnable on `target`; what that refuses goes to the oracle."""
+    passes = (STANDARD if mode == "exact" else UNFOLDED) if optimize else ()
+    oracle = target if target.name == "reference" else make_target("reference", mode, limits)
+    return Program(partition(apply(graph, passes), target, oracle, limits))
 
 
 class Program:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -13,15 +12,13 @@ from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
 
-from assay.errors import BadFeed, LowerFailed
+from assay.errors import BadFeed, LowerFailed, hint_for
 from assay.frontends.torch import import_fx
 from assay.frontends.torch.importer import Imported
 from assay.frontends.torch.types import to_array, to_tensor
 from assay.limits import DEFAULT
 from assay.ops.lowering import lower
-from assay.passes import STANDARD, UNFOLDED, apply
-from assay.runtime.partition import partition
-from assay.runtime.session import Program
+from assay.runtime.session import compile_program
 from assay.runtime.targets import make_target
 
 
@@ -39,9 +36,7 @@ def options_from(given: Mapping[str, Any]) -> Options:
     known = [each.name for each in fields(Options)]
     for key in given:
         if key not in known:
-            close = difflib.get_close_matches(key, known, 1)
-            hint = f"did you mean '{close[0]}'?" if close else f"there is {', '.join(known)}"
-            raise BadFeed(f"the backend has no option '{key}'", hint=hint)
+            raise BadFeed(f"the backend has no option '{key}'", hint=hint_for(key, known))
     return Options(**given)
 
 
@@ -67,10 +62,8 @@ def compile_graph(module: fx.GraphModule, options: Options) -> Callable[..., Any
     lowered = lower(imported.graph, imported.facts)
     if options.strict:
         _refuse_opaque(lowered)
-    optimized = apply(lowered, STANDARD if options.mode == "exact" else UNFOLDED)
     target = make_target(options.target, options.mode, DEFAULT)
-    oracle = target if target.name == "reference" else make_target("reference", options.mode, DEFAULT)
-    program = Program(partition(optimized, target, oracle, DEFAULT))
+    program = compile_program(lowered, target, options.mode, DEFAULT)
 
     def run(*arguments: Any) -> list[Any]:
         results = program.run([_given(argument) for argument in arguments])

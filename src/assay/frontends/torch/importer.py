@@ -27,7 +27,7 @@ Refs = Value | tuple[Any, ...] | None
 
 @dataclass
 class Imported:
-    """A symbolic graph and what is known of its inputs; `constant_outputs` are outputs that are no values."""
+    """A symbolic graph, and what is known of its inputs."""
 
     graph: Graph
     facts: list[Fact]

@@ -67,9 +67,9 @@ def index_put(
 ) -> Results:
     plan = _plan(b, x, indices)
     turned = b.transpose(x, perm=plan.perm)
-    rank = plan.spread + b.rank(x) - len([p for p in _places(b, indices) if p is not None])
-    order = _moved(rank, plan)
-    shape = b.shape_of(b.transpose(b.gather_nd(turned, plan.positions), perm=order))
+    written_over = b.gather_nd(turned, plan.positions)
+    order = _moved(b.rank(written_over), plan)
+    shape = b.shape_of(b.transpose(written_over, perm=order))
     updates = b.transpose(b.expand(tensor(b, values, n.dtype), shape), perm=_inverse(order))
     written = b.scatter_nd(turned, plan.positions, updates, reduction="add" if accumulate else "none")
     return b.transpose(written, perm=_inverse(plan.perm))
