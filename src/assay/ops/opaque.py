@@ -10,7 +10,7 @@ from assay.ir.parser import parse_type
 from assay.ir.types import Type
 from assay.ops.registry import op
 
-RUNNERS: dict[str, Callable[[str, Any, Any, Sequence[Any]], tuple[Any, ...]]] = {}
+RUNNERS: dict[str, Callable[[str, Any, Any, Any, Sequence[Any]], tuple[Any, ...]]] = {}
 """How the ops of a dialect are run as they are; a front end enters itself when it is imported."""
 
 
@@ -19,6 +19,15 @@ def _declared(*inputs: Fact, kinds: Sequence[str], **attrs: Any) -> list[Type]:
 
 
 @op("any* -> any", types=_declared, host=True, effects=True)
-def opaque(*inputs: Any, target: str, args: Any, kwargs: Any, kinds: Sequence[str], reason: str) -> tuple[Any, ...]:
-    """A source op run by its own framework; `reason` says why it was not lowered."""
-    return RUNNERS[target.partition(".")[0]](target, args, kwargs, inputs)
+def opaque(
+    *inputs: Any,
+    target: str,
+    args: Any,
+    kwargs: Any,
+    kinds: Sequence[str],
+    reason: str,
+    orders: Sequence[Any] = (),
+    acts: bool = False,
+) -> tuple[Any, ...]:
+    """A source op run by its own framework; `reason` says why it was not lowered. One that `acts` is never dropped."""
+    return RUNNERS[target.partition(".")[0]](target, args, kwargs, orders, inputs)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from assay.errors import NotFound, hint_for
+from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value
 from assay.limits import DEFAULT, Limits
 from assay.ops.lowering import lower
 from assay.passes import STANDARD, UNFOLDED, apply
-from assay.runtime.feeds import check_feeds
+from assay.runtime.feeds import check_feeds, place_of
 from assay.runtime.partition import Placement, Plan, partition, transferred_bytes, waiting
 from assay.runtime.targets import make_target
 from assay.targets.base import Event, Executable, Observer, Target
@@ -69,18 +73,47 @@ class OpTime:
     live_bytes: int
 
 
-class Session:
-    """A model on a target. Thread-safe; compiled once, when it is made."""
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a model keeps from run to run: the first content of the inputs that take it, by name.
 
-    def __init__(self, graph: Graph, options: SessionOptions | None = None) -> None:
-        """`graph` is what a front end loaded (symbolic), or a core graph."""
+    The output `name` in `renewals` is no result but the new content of the input `renewals[name]`: of one in
+    `initial`, or of one that is fed and changed in place.
+    """
+
+    initial: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    renewals: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class Session:
+    """A model on a target. Thread-safe; compiled once, when it is made.
+
+    Most models keep nothing between runs. `state` holds what the others keep, by the names of the inputs that take it:
+    a run starts from there and leaves the new content there. `signature` says how the source nests its arguments and
+    results, where that is more than a list of names (models of torch); else it is None.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        options: SessionOptions | None = None,
+        *,
+        facts: Sequence[Fact] | None = None,
+        memory: Memory | None = None,
+        signature: Any = None,
+    ) -> None:
+        """`graph` is what a front end loaded (symbolic), or a core graph; `facts` say more of its inputs."""
         self.options = options or SessionOptions()
         self.source = graph
+        self.memory = memory or Memory()
+        self.state = dict(self.memory.initial)
+        self.signature = signature
         self.target: Target = make_target(self.options.target, self.options.mode, self.options.limits)
-        self.lowered = lower(graph, decomposed=self.options.decomposed, limits=self.options.limits)
+        self.lowered = lower(graph, facts, decomposed=self.options.decomposed, limits=self.options.limits)
         self._program = self._compile(self.lowered)
         self._plain: Program | None = None
         self._lock = threading.Lock()
+        self._running = threading.Lock()
 
     @property
     def graph(self) -> Graph:
@@ -89,20 +122,31 @@ class Session:
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The names of the inputs, in order."""
-        return self.source.input_names
+        """The names of the inputs that a run must be given, in order."""
+        return tuple(name for name in self.source.input_names if name not in self.memory.initial)
 
     @property
     def output_names(self) -> tuple[str, ...]:
         """The names of the outputs, in order."""
-        return self.source.output_names
+        return tuple(name for name in self.source.output_names if name not in self.memory.renewals)
 
     def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
-        """The outputs by name (all, or those asked for). BadFeed says in a sentence what does not fit."""
+        """The outputs by name (all, or those asked for). BadFeed says in a sentence what does not fit.
+
+        An input that the model changes in place is changed: the array that was fed gets the new content.
+        """
         wanted = self._known(self.output_names if outputs is None else outputs, self.output_names, "output")
-        results = self._program.run(check_feeds(self.source, feeds))
-        by_name = dict(zip(self.output_names, results, strict=True))
+        if not self.memory.renewals:
+            by_name = self._results(self._given(feeds))
+        else:
+            with self._running:
+                by_name = self._renewed(feeds)
         return {name: by_name[name] for name in wanted}
+
+    def reset(self) -> None:
+        """Put the state back to what the model came with."""
+        with self._running:
+            self.state = dict(self.memory.initial)
 
     def explain(self) -> Explanation:
         """Every node, those in bodies too: source, op, target and, where there is something to say, the reason."""
@@ -115,12 +159,13 @@ class Session:
 
         Values inside bodies are those of the last iteration; a name in a branch not taken is absent
         from the full listing, and NotFound if asked for. In `precise` mode floats come in f64, as they are carried.
+        State and inputs are read and left as they are.
         """
         program = self._unoptimized()
         graph = program.plan.graph
         named = named_values(graph)
         chosen = list(named) if names is None else self._known(names, named, "value")
-        given = check_feeds(self.source, feeds)
+        given = self._given(feeds)
         found: dict[Value, Any] = dict(zip(graph.inputs, given, strict=True))
         outputs = program.run(given, _collector({named[name] for name in chosen}, found))
         found.update(zip(graph.outputs, outputs, strict=True))
@@ -130,7 +175,7 @@ class Session:
         return {name: self._computed(name, named[name], found) for name in chosen}
 
     def profile(self, feeds: Mapping[str, Any]) -> list[OpTime]:
-        """One record for each node that ran, in order."""
+        """One record for each node that ran, in order. State and inputs are read and left as they are."""
         times: list[OpTime] = []
 
         def note(event: Event) -> None:
@@ -138,8 +183,28 @@ class Session:
             origin = event.node.origin
             times.append(OpTime(origin.op, origin.name, _op_name(event.node), event.seconds, made, event.live_bytes))
 
-        self._program.run(check_feeds(self.source, feeds), note)
+        self._program.run(self._given(feeds), note)
         return times
+
+    def _given(self, feeds: Mapping[str, Any]) -> list[Any]:
+        return check_feeds(self.source, {**self.state, **feeds})
+
+    def _results(self, given: Sequence[Any]) -> dict[str, Any]:
+        return dict(zip(self.source.output_names, self._program.run(given), strict=True))
+
+    def _renewed(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """The outputs of a run that leaves new content in the state and in inputs that were fed."""
+        places = {name: place_of(name, feeds) for name in self.memory.renewals.values() if name not in self.state}
+        by_name = self._results(self._given(feeds))
+        fresh = {name: by_name.pop(output) for output, name in self.memory.renewals.items()}
+        if any(np.may_share_memory(*pair) for pair in itertools.product(_arrays(by_name), _arrays(fresh, places))):
+            by_name = {name: np.array(value) for name, value in by_name.items()}
+        for name, content in fresh.items():
+            if name in self.state:
+                self.state[name] = content
+            else:
+                np.copyto(places[name], content)
+        return by_name
 
     def _compile(self, graph: Graph, optimize: bool | None = None) -> Program:
         wanted = self.options.optimize if optimize is None else optimize
@@ -166,11 +231,24 @@ class Session:
         return chosen
 
 
+def _arrays(*groups: Mapping[str, Any]) -> list[Any]:
+    return [value for group in groups for value in group.values() if isinstance(value, np.ndarray)]
+
+
 def compile_program(graph: Graph, target: Target, mode: str, limits: Limits, *, optimize: bool = True) -> Program:
-    """A core graph made runnable on `target`; what that refuses goes to the oracle."""
-    passes = (STANDARD if mode == "exact" else UNFOLDED) if optimize else ()
+    """A core graph made runnable on `target`: optimised, then placed."""
+    return place_program(optimized(graph, mode) if optimize else graph, target, mode, limits)
+
+
+def optimized(graph: Graph, mode: str) -> Graph:
+    """A core graph after the standard passes of the mode."""
+    return apply(graph, STANDARD if mode == "exact" else UNFOLDED)
+
+
+def place_program(graph: Graph, target: Target, mode: str, limits: Limits) -> Program:
+    """A core graph as it is on `target`; what that refuses goes to the oracle."""
     oracle = target if target.name == "reference" else make_target("reference", mode, limits)
-    return Program(partition(apply(graph, passes), target, oracle, limits))
+    return Program(partition(graph, target, oracle, limits))
 
 
 class Program:

@@ -4,88 +4,160 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
-import torch
 from torch import fx
-from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch._guards import TracingContext
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from assay.errors import BadFeed, LowerFailed, hint_for
 from assay.frontends.torch import import_fx
-from assay.frontends.torch.importer import Imported
-from assay.frontends.torch.types import to_array, to_tensor
+from assay.frontends.torch.decompositions import decompositions
+from assay.ir.dtypes import Array
+from assay.ir.graph import Graph, Origin, Value
 from assay.limits import DEFAULT
 from assay.ops.lowering import lower
-from assay.runtime.session import compile_program
+from assay.passes.hoist import hoist
+from assay.runtime.session import Program, optimized, place_program
 from assay.runtime.targets import make_target
+from assay.runtime.torch_call import call, check_devices
+from assay.runtime.torch_graphs import CompiledGraph, Phase, current_observer, record
+from assay.runtime.torch_state import Prepared
+from assay.targets.base import Event, Observer, Target
+
+Observe = Callable[[str, Origin, Array], None]
+"""Called with each value of the aten graph: its name there, where it came from, and its content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How `torch.compile` uses Assay. With `strict`, an op without a lowering is an error, not an opaque node."""
+    """How `torch.compile` uses Assay.
+
+    With `strict`, an op without a lowering is an error, not an opaque node. `observe` is called with every value
+    of the aten graphs when they run, unoptimised. `cache` keeps lowered graphs on disk; a path says where.
+    """
 
     target: str = "reference"
     mode: str = "exact"
     strict: bool = False
+    observe: Observe | None = None
+    cache: bool | str = True
 
 
-def options_from(given: Mapping[str, Any]) -> Options:
-    """Options out of `options={…}`; BadFeed names an unknown key and the close ones."""
+def options_from(given: Options | Mapping[str, Any]) -> Options:
+    """Options out of `options={…}`; BadFeed names an unknown key and the close ones, or a value that does not fit."""
+    if isinstance(given, Options):
+        return given
     known = [each.name for each in fields(Options)]
     for key in given:
         if key not in known:
             raise BadFeed(f"the backend has no option '{key}'", hint=hint_for(key, known))
-    return Options(**given)
+    options = Options(**given)
+    kinds: dict[str, type | tuple[type, ...]] = {"target": str, "mode": str, "strict": bool, "cache": (bool, str)}
+    for key, kind in kinds.items():
+        if not isinstance(getattr(options, key), kind):
+            raise BadFeed(f"the option '{key}' is {getattr(options, key)!r}", hint=f"see help(assay.Options.{key})")
+    if options.observe is not None and not callable(options.observe):
+        raise BadFeed("the option 'observe' cannot be called", hint="give a function of (name, origin, array)")
+    return options
 
 
 def backend(module: fx.GraphModule, inputs: Sequence[Any], **given: Any) -> Callable[..., Any]:
     """The entry that dynamo calls with a graph; gives what runs in its place."""
     options = options_from(given.pop("options", None) or given)
-
-    def compiler(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-        return make_boxed_func(compile_graph(graph, options))
-
+    target = make_target(options.target, options.mode, DEFAULT)
+    _refuse_subclasses(module, inputs)
     compiled = aot_autograd(
-        fw_compiler=compiler,
-        bw_compiler=compiler,
-        inference_compiler=compiler,
-        decompositions=core_aten_decompositions(),
+        fw_compiler=_compiler("forward", options, target),
+        bw_compiler=_compiler("backward", options, target),
+        inference_compiler=_compiler("inference", options, target),
+        decompositions=decompositions(),
     )
     return compiled(module, inputs)
 
 
-def compile_graph(module: fx.GraphModule, options: Options) -> Callable[..., Any]:
+def _refuse_subclasses(module: fx.GraphModule, inputs: Sequence[Any]) -> None:
+    names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
+    for name, value in zip(names, inputs, strict=False):
+        if is_traceable_wrapper_subclass(value):
+            raise BadFeed(
+                f"the input '{name}' is a {type(value).__name__}, a tensor subclass",
+                hint="pass plain tensors: convert it before the compiled part, or leave that part to eager",
+            )
+
+
+def _compiler(phase: Phase, options: Options, target: Target) -> Callable[..., Any]:
+    def compiler(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        return make_boxed_func(compile_graph(graph, options, target, phase))
+
+    return compiler
+
+
+def compile_graph(
+    module: fx.GraphModule, options: Options, target: Target, phase: Phase = "inference"
+) -> Callable[..., Any]:
     """A function from torch's values to torch's values that runs an aten graph."""
-    imported = import_fx(module)
+    check_devices([(node.name, node.meta.get("val")) for node in module.graph.nodes])
+    imported = import_fx(module, name=phase)
     lowered = lower(imported.graph, imported.facts)
     if options.strict:
         _refuse_opaque(lowered)
-    target = make_target(options.target, options.mode, DEFAULT)
-    program = compile_program(lowered, target, options.mode, DEFAULT)
+    if options.observe is not None:
+        program, prepared = place_program(lowered, target, options.mode, DEFAULT), None
+        observer = _observer(lowered, options.observe)
+    else:
+        program, prepared = _with_prelude(optimized(lowered, options.mode), _static(phase), target, options.mode)
+        observer = None
+    prelude = None if prepared is None else prepared.prelude
+    record(CompiledGraph(phase, module, imported, lowered, program, prelude))
+    compute = partial(_compute, program, prepared, observer)
+    return lambda *arguments: call(compute, imported.returned, arguments)
 
-    def run(*arguments: Any) -> list[Any]:
-        results = program.run([_given(argument) for argument in arguments])
-        return _returned(imported, results)
 
-    return run
+def _static(phase: Phase) -> Sequence[int]:
+    """Which inputs are parameters and buffers; the backward graph gets its own as saved values, unmarked."""
+    context = TracingContext.try_get()
+    metadata: Any = None if context is None else context.fw_metadata
+    return () if metadata is None or phase == "backward" else metadata.static_input_indices
 
 
-def _refuse_opaque(graph: Any) -> None:
+def _with_prelude(graph: Graph, static: Sequence[int], target: Target, mode: str) -> tuple[Program, Prepared | None]:
+    prelude, rest = hoist(graph, {graph.inputs[index] for index in static if index < len(graph.inputs)})
+    if not prelude.nodes:
+        return place_program(graph, target, mode, DEFAULT), None
+    positions = [graph.inputs.index(value) for value in prelude.inputs]
+    prepared = Prepared(place_program(prelude, target, mode, DEFAULT), positions)
+    return place_program(rest, target, mode, DEFAULT), prepared
+
+
+def _compute(
+    program: Program,
+    prepared: Prepared | None,
+    observer: Observer | None,
+    arguments: Sequence[Any],
+    arrays: Sequence[Any],
+) -> Sequence[Any]:
+    early = () if prepared is None else prepared.results(arguments, arrays)
+    return program.run([*arrays, *early], observer or current_observer())
+
+
+def _observer(graph: Graph, observe: Observe) -> Observer:
+    names: dict[Value, list[str]] = {}
+    for name, value in graph.names.items():
+        names.setdefault(value, []).append(name)
+
+    def note(event: Event) -> None:
+        for value, result in zip(event.node.outputs, event.results, strict=True):
+            for name in names.get(value, ()):
+                observe(name, event.node.origin, result)
+
+    return note
+
+
+def _refuse_opaque(graph: Graph) -> None:
     for node in graph.walk():
         if node.op == "opaque":
             raise LowerFailed(node.attrs["reason"], where=str(node.origin), hint="compile without strict=True")
-
-
-def _given(argument: Any) -> Any:
-    if not isinstance(argument, torch.Tensor):
-        return to_array(torch.tensor(argument))
-    if argument.device.type != "cpu":
-        raise BadFeed(f"a tensor is on '{argument.device}'", hint="move the model and its inputs to the CPU")
-    return to_array(argument)
-
-
-def _returned(imported: Imported, results: Sequence[Any]) -> list[Any]:
-    """The FX graph's outputs: tensors, numbers where the graph returns sizes, constants as they are."""
-    return [entry[1] if isinstance(entry, tuple) else to_tensor(results[entry]) for entry in imported.outputs]

@@ -11,11 +11,11 @@ import torch
 from assay.errors import LowerFailed
 from assay.frontends.torch import ops as ops  # enters the lowerings
 from assay.frontends.torch.importer import decoded
-from assay.frontends.torch.registry import Call, rule_for
-from assay.frontends.torch.types import to_array, to_tensor, torch_dtype
+from assay.frontends.torch.registry import Call, reason_left, rule_for
+from assay.frontends.torch.types import has_array, in_order, lent_tensor, to_array, to_tensor, torch_dtype
 from assay.ir.dtypes import DType, is_array
-from assay.ir.graph import Node, Value
-from assay.ir.types import TensorType, Type
+from assay.ir.graph import Node, Value, used
+from assay.ir.types import TensorType, Type, UnknownType
 from assay.ops.lowering import DIALECTS, Dialect, Lowering
 from assay.ops.opaque import RUNNERS
 from assay.ops.registry import FactMissing
@@ -23,9 +23,11 @@ from assay.ops.registry import FactMissing
 
 def lower_node(lowering: Lowering, node: Node, inputs: Sequence[Value | None]) -> Sequence[Value]:
     """The core values of an aten node's results; what fails to lower becomes opaque, with the reason."""
+    if any(isinstance(value.type, UnknownType) for value in (*used(node), *node.outputs)):
+        return _opaque(lowering, node, inputs, "no array carries the layout or dtype of its tensors")
     rule = rule_for(node.op)
     if rule is None:
-        return _opaque(lowering, node, inputs, f"{node.op} has no lowering")
+        return _opaque(lowering, node, inputs, reason_left(node.op))
     mark = len(lowering.builder.nodes)
     try:
         args, kwargs = decoded(node.attrs["args"], inputs), node.attrs["kwargs"]
@@ -63,14 +65,23 @@ def _check(node: Node, results: Sequence[Value]) -> None:
 
 def _opaque(lowering: Lowering, node: Node, inputs: Sequence[Value | None], reason: str) -> Sequence[Value]:
     kinds = tuple(str(value.type) for value in node.outputs)
-    attrs: dict[str, Any] = {"target": node.op, "args": node.attrs["args"], "kwargs": node.attrs["kwargs"]}
-    return lowering.builder.emit("opaque", *inputs, **attrs, kinds=kinds, reason=reason)
+    attrs: dict[str, Any] = {"target": node.op, **node.attrs}
+    return lowering.builder.emit("opaque", *inputs, **attrs, kinds=kinds, reason=reason, acts=_acts(node))
 
 
-def run_opaque(target: str, args: Any, kwargs: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
-    """Run an overload through torch on arrays."""
+def _acts(node: Node) -> bool:
+    """Whether the op must run even if nobody reads its results: it checks something, or draws random numbers."""
+    function = _function(node.op)
+    return not node.outputs or torch.Tag.nondeterministic_seeded in getattr(function, "tags", ())
+
+
+def run_opaque(target: str, args: Any, kwargs: Any, orders: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
+    """Run an overload through torch on arrays, whose axes lie in memory as `orders` says."""
     function = _function(target)
-    given = [to_tensor(value) if is_array(value) else value for value in inputs]
+    schema = getattr(function, "_schema", None)
+    as_tensor = to_tensor if schema is not None and schema.is_mutable else lent_tensor
+    placed = [in_order(value, order) for value, order in zip(inputs, orders, strict=True)] if orders else inputs
+    given = [as_tensor(value) if is_array(value) else value for value in placed]
     positional = _as_torch(decoded(args, given, _number))
     named = {key: _as_torch(decoded(arg, given, _number)) for key, arg in kwargs}
     outcome = function(*positional, **named)
@@ -100,7 +111,8 @@ def _as_torch(value: Any) -> Any:
 
 
 def _back(value: Any) -> Any:
-    return to_array(value) if isinstance(value, torch.Tensor) else to_array(torch.tensor(value))
+    tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value)
+    return to_array(tensor) if has_array(tensor) else tensor
 
 
 def result_types_of(node: Node, inputs: Sequence[Type | None]) -> Sequence[Type]:

@@ -15,7 +15,8 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from assay.errors import ImportFailed
-from assay.frontends.torch.types import dim_of, dtype_of, to_array, type_of
+from assay.frontends.torch.returned import Returned, axis_order, returned_entries
+from assay.frontends.torch.types import dim_of, dtype_of, is_carried, read_only, to_array, type_of
 from assay.ir import dtypes
 from assay.ir.dtypes import Array
 from assay.ir.facts import Fact, tracked
@@ -24,15 +25,18 @@ from assay.ir.types import TensorType
 
 Refs = Value | tuple[Any, ...] | None
 
+_ATEN = torch.ops.aten
+_BY_MEMORY = {_ATEN.as_strided.default, _ATEN.as_strided_copy.default, _ATEN.as_strided_scatter.default}
+"""Ops that read the memory behind a tensor, whatever part of it the tensor itself shows."""
+
 
 @dataclass
 class Imported:
-    """A symbolic graph, and what is known of its inputs."""
+    """A symbolic graph, what is known of its inputs, and what the FX graph makes of its outputs."""
 
     graph: Graph
     facts: list[Fact]
-    outputs: tuple[Any, ...]
-    """What the FX graph returns: for each entry the index of the graph's output, or a constant as ("=", value)."""
+    returned: tuple[Returned, ...]
 
 
 def import_fx(module: fx.GraphModule, name: str = "torch") -> Imported:
@@ -49,6 +53,7 @@ class _Importer:
     facts: list[Fact] = field(default_factory=list[Fact])
     constants: dict[Value, Array] = field(default_factory=dict[Value, Array])
     nodes: list[Node] = field(default_factory=list[Node])
+    orders: dict[Value, tuple[int, ...]] = field(default_factory=dict[Value, tuple[int, ...]])
 
     def run(self, name: str) -> Imported:
         returned: Any = ()
@@ -57,35 +62,27 @@ class _Importer:
                 returned = node.args[0]
             else:
                 self.values[node] = self._value_of(node)
-        outputs: list[Value] = []
-        template = tuple(self._output(item, outputs) for item in returned)
         names = {n.name: v for n, v in self.values.items() if isinstance(v, Value)}
-        placeholders = tuple(n.name for n in self.module.graph.nodes if n.op == "placeholder")
+        placeholders = [n for n in self.module.graph.nodes if n.op == "placeholder"]
+        found = [self.values[item] for item in returned if isinstance(item, fx.Node)]
         graph = Graph(
             name,
             tuple(self.inputs),
-            tuple(outputs),
+            tuple(value for value in found if isinstance(value, Value)),
             tuple(self.nodes),
             self.constants,
             names,
-            placeholders,
+            tuple(n.name for n in placeholders),
             level="symbolic",
         )
-        return Imported(graph, self.facts, template)
-
-    def _output(self, item: Any, outputs: list[Value]) -> Any:
-        value = self.values[item] if isinstance(item, fx.Node) else item
-        if not isinstance(value, Value):
-            return ("=", value)
-        outputs.append(value)
-        return len(outputs) - 1
+        return Imported(graph, self.facts, returned_entries(returned, placeholders))
 
     def _value_of(self, node: fx.Node) -> Refs:
         if node.op == "placeholder":
             return self._placeholder(node)
         if node.op == "get_attr":
             with unset_fake_temporarily():  # graphs are compiled under fake tensors, a constant is a real one
-                return self._constant(to_array(_attribute(self.module, str(node.target))))
+                return self._constant(read_only(to_array(_attribute(self.module, str(node.target)))))
         if node.op != "call_function":
             raise ImportFailed(f"an FX node of kind '{node.op}'", where=node.name)
         if node.target is operator.getitem:
@@ -95,11 +92,11 @@ class _Importer:
 
     def _placeholder(self, node: fx.Node) -> Value:
         meta = node.meta["val"]
-        kind = type_of(meta)
-        value = Value(next(self.ids), kind)
+        value = self._value(meta)
+        kind = value.type
         self.inputs.append(value)
         content = _scalar_content(meta)
-        self.facts.append(Fact(kind) if content is None else tracked(kind, content))
+        self.facts.append(Fact(kind) if content is None else tracked(cast(TensorType, kind), content))
         return value
 
     def _constant(self, array: Array) -> Value:
@@ -108,34 +105,59 @@ class _Importer:
         return value
 
     def _call(self, node: fx.Node) -> Refs:
+        if node.target is torch.ops.higher_order.with_effects:
+            return self._ordered_call(node)
+        return self._made(node, node.target, node.args, node.meta.get("val"))
+
+    def _ordered_call(self, node: fx.Node) -> Refs:
+        """An op between two tokens that only keep ops in order, which nodes are in anyhow."""
+        _, target, *args = node.args
+        refs = self._made(node, target, args, node.meta["val"][1:])
+        assert isinstance(refs, tuple)
+        return self._constant(np.zeros(0, np.float32)), *refs
+
+    def _made(self, node: fx.Node, target: Any, arguments: Sequence[Any], meta: Any) -> Refs:
+        if target in _BY_MEMORY:
+            _check_dense(node.name, arguments[0].meta["val"])
         used: list[Value] = []
-        args = tuple(self._encoded(arg, used) for arg in node.args)
+        args = tuple(self._encoded(arg, used) for arg in arguments)
         kwargs = tuple((key, self._encoded(arg, used)) for key, arg in node.kwargs.items())
         results: list[Value] = []
-        refs = self._results(node.meta.get("val"), results)
-        attrs = {"args": args, "kwargs": kwargs}
-        self.nodes.append(Node(op_name(node.target), tuple(used), tuple(results), origin_of(node), attrs))
+        refs = self._results(meta, results)
+        attrs = {"args": args, "kwargs": kwargs, "orders": self._orders(used)}
+        self.nodes.append(Node(op_name(target), tuple(used), tuple(results), origin_of(node), attrs))
         return refs
+
+    def _orders(self, used: Sequence[Value]) -> tuple[Any, ...]:
+        """For each input how its axes lie in memory when eager runs; empty if all are in their usual order."""
+        return tuple(self.orders.get(value) for value in used) if any(value in self.orders for value in used) else ()
+
+    def _value(self, meta: Any) -> Value:
+        value = Value(next(self.ids), type_of(meta))
+        order = axis_order(meta) if isinstance(meta, torch.Tensor) else None
+        if order is not None and order != tuple(range(len(order))):
+            self.orders[value] = order
+        return value
 
     def _results(self, meta: Any, results: list[Value]) -> Refs:
         if isinstance(meta, list | tuple):
             return tuple(self._results(part, results) for part in meta)  # pyright: ignore[reportUnknownVariableType]
         if meta is None:
             return None
-        value = Value(next(self.ids), type_of(meta))
+        value = self._value(meta)
         results.append(value)
         return value
 
     def _encoded(self, arg: Any, used: list[Value]) -> Any:
         """An argument as an attribute: a tensor is the text «%i» for input number i, a symbolic number «#i»;
-        a string starts with «=»."""
+        a string starts with «=», torch's name for a dtype that only torch has with «~»."""
         if isinstance(arg, fx.Node):
             number = not isinstance(arg.meta.get("val"), torch.Tensor | list | tuple)
             return self._reference(self.values[arg], used, "#" if number else "%")
         if isinstance(arg, list | tuple):
             return tuple(self._encoded(part, used) for part in arg)  # pyright: ignore[reportUnknownVariableType]
         if isinstance(arg, torch.dtype):
-            return dtype_of(arg)
+            return dtype_of(arg) if is_carried(arg) else f"~{arg}"
         if isinstance(arg, torch.device | torch.layout | torch.memory_format):
             return None
         if isinstance(arg, str):
@@ -153,6 +175,14 @@ class _Importer:
         return f"{mark}{len(used) - 1}"
 
 
+def _check_dense(where: str, tensor: torch.Tensor) -> None:
+    """ImportFailed if the memory behind a tensor holds more than its elements: no array shows the rest."""
+    if axis_order(tensor) is None or tensor.storage_offset() != 0:
+        raise ImportFailed(
+            "as_strided of a view into a larger tensor", where=where, hint="take it of the tensor itself"
+        )
+
+
 def decoded(template: Any, inputs: Sequence[Any], number: Callable[[Any], Any] = lambda value: value) -> Any:
     """An encoded argument with its values put back in; `number` is applied to symbolic numbers."""
     if isinstance(template, tuple):
@@ -161,6 +191,8 @@ def decoded(template: Any, inputs: Sequence[Any], number: Callable[[Any], Any] =
         return template
     if template[0] == "=":
         return template[1:]
+    if template[0] == "~":
+        return getattr(torch, template.removeprefix("~torch."))
     value = inputs[int(template[1:])]
     return number(value) if template[0] == "#" else value
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from assay.ir.dtypes import DType
@@ -21,6 +21,15 @@ class Call:
 
     node: Node
 
+    def one(self, name: str, result: int) -> Call:
+        """This call as one of the overload `name` that has only result number `result`."""
+        return Call(replace(self.node, op=name, outputs=(self.node.outputs[result],)))
+
+    @property
+    def orders(self) -> tuple[Any, ...]:
+        """For each input how its axes lie in memory when eager runs; empty if all are in their usual order."""
+        return self.node.attrs["orders"]
+
     @property
     def types(self) -> tuple[Type, ...]:
         """The types of the results."""
@@ -35,6 +44,7 @@ class Call:
 
 
 _TABLE: dict[str, Rule] = {}
+_LEFT: dict[str, str] = {}
 
 
 def aten(*names: str) -> Callable[[Rule], Rule]:
@@ -54,6 +64,16 @@ def aten(*names: str) -> Callable[[Rule], Rule]:
     return enter
 
 
+def leave_to_torch(reason: str, *names: str) -> None:
+    """Enter overloads that torch itself must run, and why."""
+    _LEFT.update(dict.fromkeys(names, reason))
+
+
+def reason_left(name: str) -> str:
+    """Why an overload without a lowering is run by torch itself."""
+    return _LEFT.get(name, f"{name} has no lowering")
+
+
 def rule_for(name: str) -> Rule | None:
     """The lowering of an overload; None if there is none."""
     return _TABLE.get(name)
@@ -64,4 +84,4 @@ def entered() -> Mapping[str, Rule]:
     return dict(_TABLE)
 
 
-__all__ = ["Builder", "Call", "Results", "Rule", "aten", "entered", "rule_for"]
+__all__ = ["Builder", "Call", "Results", "Rule", "aten", "entered", "leave_to_torch", "reason_left", "rule_for"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import ml_dtypes
@@ -12,7 +12,7 @@ import torch
 from assay.ir import dtypes
 from assay.ir.dims import UNKNOWN, Dim, dim_max, dim_min, floordiv, mod, symbol
 from assay.ir.dtypes import Array, DType
-from assay.ir.types import TensorType
+from assay.ir.types import TensorType, Type, UnknownType
 
 _DTYPES: dict[torch.dtype, DType] = {
     torch.float64: dtypes.f64,
@@ -59,9 +59,24 @@ def torch_dtype(dtype: DType) -> torch.dtype:
     return _TORCH[dtype]
 
 
-def type_of(value: Any) -> TensorType:
-    """The type of what a node's metadata shows: a (fake) tensor, or a number, symbolic or not."""
+def has_array(tensor: torch.Tensor) -> bool:
+    """Whether an array can carry the tensor; sparse and quantised ones and complex32 stay torch's own."""
+    return tensor.layout is torch.strided and is_carried(tensor.dtype)
+
+
+def is_carried(theirs: torch.dtype) -> bool:
+    """Whether there is a dtype of ours for torch's."""
+    return theirs in _DTYPES
+
+
+def type_of(value: Any) -> Type:
+    """The type of what a node's metadata shows: a (fake) tensor, or a number, symbolic or not.
+
+    A tensor that no array can carry has an unknown type: only opaque nodes take it, as the object that it is.
+    """
     if isinstance(value, torch.Tensor):
+        if not has_array(value):
+            return UnknownType()
         return TensorType(dtype_of(value.dtype), tuple(dim_of(size) for size in value.shape))
     if isinstance(value, bool | torch.SymBool):
         return TensorType(dtypes.boolean, ())
@@ -124,22 +139,47 @@ def to_array(tensor: torch.Tensor) -> Array:
     """The content of a CPU tensor, shared where that is possible."""
     plain = tensor.detach().resolve_conj().resolve_neg()
     bits = _CARRIED.get(plain.dtype)
-    if bits is None:
-        return plain.numpy()
-    return plain.contiguous().view(bits[0]).numpy().view(bits[1])
+    return plain.numpy() if bits is None else plain.view(bits[0]).numpy().view(bits[1])
+
+
+def read_only(array: Array) -> Array:
+    """The same memory, protected against writes; what is derived from it as a view is so too."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def in_order(array: Array, order: Sequence[int] | None) -> Array:
+    """The array with its axes in memory in this order, outermost first; None leaves it as it is."""
+    if order is None:
+        return array
+    turned = array.transpose(order)
+    return array if turned.flags.c_contiguous else np.ascontiguousarray(turned).transpose(np.argsort(order))
 
 
 def to_tensor(array: Array) -> torch.Tensor:
-    """An array as a tensor, shared where that is possible."""
-    found = _TORCH[dtypes.of(array)]
-    own = np.ascontiguousarray(array) if not array.flags.writeable or any(s < 0 for s in array.strides) else array
-    own = own if own.flags.writeable else own.copy()
-    bits = _CARRIED.get(found)
-    if bits is None:
-        return _shared(own.reshape(array.shape))
-    carried = np.ascontiguousarray(own).view(np.int16 if bits[0] is torch.int16 else np.uint8)
-    return _shared(carried.reshape(array.shape)).view(found)
+    """An array as a tensor that may be written to: shared if the array may be, else a copy."""
+    return _shared(array if array.flags.writeable and min(array.strides, default=0) >= 0 else array.copy())
+
+
+def lent_tensor(array: Array) -> torch.Tensor:
+    """An array as a tensor that will only be read, and hence shares the memory even if that is protected."""
+    plain = array if min(array.strides, default=0) >= 0 else array.copy()
+    return _shared(plain)
 
 
 def _shared(array: Array) -> torch.Tensor:
-    return cast(Any, torch).from_numpy(array)
+    found = _TORCH[dtypes.of(array)]
+    bits = _CARRIED.get(found)
+    plain = array if bits is None else array.view(np.int16 if bits[0] is torch.int16 else np.uint8)
+    tensor = cast(Any, torch).from_numpy(plain if plain.flags.writeable else np.asarray(_Unprotected(plain)))
+    return tensor if bits is None else tensor.view(found)
+
+
+class _Unprotected:
+    """Protected memory that does not say so: torch has no tensors that cannot be written to."""
+
+    def __init__(self, array: Array) -> None:
+        self.array = array
+        address, _ = array.__array_interface__["data"]
+        self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}

@@ -69,15 +69,16 @@ _BINARY = {
     "mul": "mul",
     "remainder": "mod",
 }
+_LOGICAL = {"mul": "bit_and", "max": "bit_or", "min": "bit_and"}
+"""What stands for arithmetic between truth values."""
 _OVERLOADS = ("default", "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar", "Tensor_Tensor")
 
 
 def _enter_binary(name: str, core: str) -> None:
     @aten(*(f"aten.{name}.{overload}" for overload in _OVERLOADS))
     def binary(b: Builder, n: Call, x: Any, y: Any) -> Results:  # pyright: ignore[reportUnusedFunction]
-        if n.dtype is dtypes.boolean and core == "mul":
-            return b.bit_and(x, tensor(b, y, n.dtype))
-        return b.emit(core, tensor(b, x, n.dtype), tensor(b, y, n.dtype))[0]
+        used = _LOGICAL.get(core, core) if n.dtype is dtypes.boolean else core
+        return b.emit(used, tensor(b, x, n.dtype), tensor(b, y, n.dtype))[0]
 
 
 for _name, _core in _BINARY.items():
@@ -177,6 +178,17 @@ def clamp(b: Builder, n: Call, x: Value, low: Any = None, high: Any = None) -> R
     return above if high is None else b.min(above, tensor(b, high, n.dtype))
 
 
+@aten("aten.fmax.default", "aten.fmin.default")
+def without_nan(b: Builder, n: Call, x: Value, y: Value) -> Results:
+    """The larger or smaller of two; a NaN gives way to the other."""
+    left, right = tensor(b, x, n.dtype), tensor(b, y, n.dtype)
+    core = "max" if ".fmax." in n.node.op else "min"
+    chosen = b.emit(_LOGICAL[core] if n.dtype is dtypes.boolean else core, left, right)[0]
+    if not n.dtype.is_float:
+        return chosen
+    return b.where(b.is_nan(left), right, b.where(b.is_nan(right), left, chosen))
+
+
 @aten("aten.isnan.default", "aten.isinf.default")
 def is_special(b: Builder, n: Call, x: Value) -> Results:
     if not b.dtype(x).is_float:
@@ -210,76 +222,15 @@ def convert(b: Builder, n: Call, x: Value, dtype: Any = None, **layout: Any) -> 
     return tensor(b, x, n.dtype)
 
 
-@aten("aten.clone.default", "aten.alias.default", "aten.detach.default", "aten.lift_fresh_copy.default")
+@aten(
+    "aten.clone.default",
+    "aten.alias.default",
+    "aten.alias_copy.default",
+    "aten.detach.default",
+    "aten.detach_copy.default",
+    "aten.lift.default",
+    "aten.lift_fresh.default",
+    "aten.lift_fresh_copy.default",
+)
 def same(b: Builder, n: Call, x: Value, **layout: Any) -> Results:
     return x
-
-
-# --- arithmetic between symbolic numbers
-
-_SIZES = {
-    "add": "add",
-    "sub": "sub",
-    "mul": "mul",
-    "mod": "mod",
-    "eq": "eq",
-    "ne": "ne",
-    "lt": "lt",
-    "le": "le",
-    "gt": "gt",
-    "ge": "ge",
-    "sym_max": "max",
-    "sym_min": "min",
-}
-
-
-def _number(b: Builder, value: Any) -> Value:
-    return (
-        value if isinstance(value, Value) else b.constant(value, dtypes.f64 if isinstance(value, float) else dtypes.i64)
-    )
-
-
-def _enter_sizes(name: str, core: str) -> None:
-    @aten(f"aten.py.{name}")
-    def sizes(b: Builder, n: Call, x: Any, y: Any) -> Results:  # pyright: ignore[reportUnusedFunction]
-        left, right = promoted(b, _number(b, x), _number(b, y))
-        return b.emit(core, left, right)[0]
-
-
-for _name, _core in _SIZES.items():
-    _enter_sizes(_name, _core)
-
-
-@aten("aten.py.floordiv")
-def size_floordiv(b: Builder, n: Call, x: Any, y: Any) -> Results:
-    return floor_divide(b, _number(b, x), _number(b, y))
-
-
-@aten("aten.py.truediv")
-def size_truediv(b: Builder, n: Call, x: Any, y: Any) -> Results:
-    return b.div(tensor(b, x, dtypes.f64), tensor(b, y, dtypes.f64))
-
-
-@aten("aten.py.neg")
-def size_neg(b: Builder, n: Call, x: Any) -> Results:
-    return b.neg(x)
-
-
-@aten("aten.py.sym_float")
-def size_float(b: Builder, n: Call, x: Any) -> Results:
-    return tensor(b, x, dtypes.f64)
-
-
-@aten("aten.py.sym_not")
-def size_not(b: Builder, n: Call, x: Any) -> Results:
-    return b.bit_not(x)
-
-
-@aten("aten.sym_size.int")
-def sym_size(b: Builder, n: Call, x: Value, dim: int) -> Results:
-    return b.gather(b.shape_of(x), dim % b.rank(x), axis=0)
-
-
-@aten("aten.sym_numel.default")
-def sym_numel(b: Builder, n: Call, x: Value) -> Results:
-    return b.reduce_prod(b.shape_of(x))

@@ -11,23 +11,29 @@ from assay.ir import dtypes
 from assay.ir.graph import Value
 
 
-@aten("aten.view.default", "aten.reshape.default", "aten._unsafe_view.default")
+@aten(
+    "aten.view.default",
+    "aten.view_copy.default",
+    "aten.reshape.default",
+    "aten._reshape_copy.default",
+    "aten._unsafe_view.default",
+)
 def view(b: Builder, n: Call, x: Value, shape: Sequence[Number]) -> Results:
     return b.reshape(x, sizes(b, shape))
 
 
-@aten("aten.permute.default")
+@aten("aten.permute.default", "aten.permute_copy.default")
 def permute(b: Builder, n: Call, x: Value, dims: Sequence[int]) -> Results:
     rank = b.rank(x)
     return b.transpose(x, perm=tuple(d % rank for d in dims))
 
 
-@aten("aten.t.default")
+@aten("aten.t.default", "aten.t_copy.default", "aten.numpy_T.default")
 def t(b: Builder, n: Call, x: Value) -> Results:
     return b.transpose(x, perm=tuple(reversed(range(b.rank(x)))))
 
 
-@aten("aten.transpose.int")
+@aten("aten.transpose.int", "aten.transpose_copy.int")
 def transpose(b: Builder, n: Call, x: Value, first: int, second: int) -> Results:
     perm = list(range(b.rank(x)))
     if perm:
@@ -35,14 +41,14 @@ def transpose(b: Builder, n: Call, x: Value, first: int, second: int) -> Results
     return b.transpose(x, perm=tuple(perm))
 
 
-@aten("aten.expand.default")
+@aten("aten.expand.default", "aten.expand_copy.default")
 def expand(b: Builder, n: Call, x: Value, shape: Sequence[Number], implicit: bool = False) -> Results:
     new = len(shape) - b.rank(x)
     kept = [b.size(x, i - new) if isinstance(d, int) and d == -1 else d for i, d in enumerate(shape)]
     return b.expand(x, sizes(b, kept))
 
 
-@aten("aten.unsqueeze.default")
+@aten("aten.unsqueeze.default", "aten.unsqueeze_copy.default")
 def unsqueeze(b: Builder, n: Call, x: Value, dim: int) -> Results:
     return b.unsqueeze(x, axes=(dim,))
 
@@ -55,15 +61,40 @@ def squeeze(b: Builder, n: Call, x: Value, dims: Any = None) -> Results:
     return b.squeeze(x, axes=tuple(a for a in axes if shape[a] == 1))
 
 
-@aten("aten.slice.Tensor")
+@aten("aten.slice.Tensor", "aten.slice_copy.Tensor")
 def slice_(b: Builder, n: Call, x: Value, dim: int = 0, start: Any = None, end: Any = None, step: Any = 1) -> Results:
     low, high = 0 if start is None else start, 2**62 if end is None else end
     return b.slice(x, sizes(b, [low]), sizes(b, [high]), sizes(b, [step]), axes=(dim,))
 
 
-@aten("aten.select.int")
+@aten("aten.narrow.default", "aten.narrow_copy.default")
+def narrow(b: Builder, n: Call, x: Value, dim: int, start: Number, length: Number) -> Results:
+    size = tensor(b, b.size(x, dim), dtypes.i64)
+    first = b.reshape(tensor(b, start, dtypes.i64), [1])
+    low = b.where(b.lt(first, 0), b.add(first, size), first)
+    return b.slice(x, low, b.add(low, sizes(b, [length])), [1], axes=(dim,))
+
+
+@aten("aten.select.int", "aten.select_copy.int")
 def select(b: Builder, n: Call, x: Value, dim: int, index: Number) -> Results:
     return b.gather(x, tensor(b, index, dtypes.i64), axis=dim)
+
+
+@aten("aten.unbind.int", "aten.unbind_copy.int")
+def unbind(b: Builder, n: Call, x: Value, dim: int = 0) -> Results:
+    return tuple(b.gather(x, place, axis=dim) for place in range(len(n.types)))
+
+
+@aten("aten.stack.default", "aten._stack.default")
+def stack(b: Builder, n: Call, xs: Sequence[Value], dim: int = 0) -> Results:
+    axis = dim % (b.rank(xs[0]) + 1)
+    return b.concat(*(b.unsqueeze(tensor(b, x, n.dtype), axes=(axis,)) for x in xs), axis=axis)
+
+
+@aten("aten.repeat.default")
+def repeat(b: Builder, n: Call, x: Value, repeats: Sequence[Number]) -> Results:
+    new = len(repeats) - b.rank(x)
+    return b.tile(b.unsqueeze(x, axes=tuple(range(new))) if new else x, sizes(b, repeats))
 
 
 @aten("aten.cat.default")
@@ -77,7 +108,7 @@ def flip(b: Builder, n: Call, x: Value, dims: Sequence[int]) -> Results:
     return b.flip(x, axes=tuple(dims)) if dims else x
 
 
-@aten("aten.split_with_sizes.default")
+@aten("aten.split_with_sizes.default", "aten.split_with_sizes_copy.default")
 def split(b: Builder, n: Call, x: Value, lengths: Sequence[Number], dim: int = 0) -> Results:
     pieces: list[Value] = []
     start: Any = 0
@@ -90,6 +121,11 @@ def split(b: Builder, n: Call, x: Value, lengths: Sequence[Number], dim: int = 0
         pieces.append(b.slice(x, sizes(b, [start]), sizes(b, [end]), [1], axes=(dim,)))
         start = end
     return tuple(pieces)
+
+
+@aten("aten.split.Tensor", "aten.split_copy.Tensor")
+def split_evenly(b: Builder, n: Call, x: Value, length: Number, dim: int = 0) -> Results:
+    return split(b, n, x, [length] * len(n.types), dim)
 
 
 def _i64(b: Builder, value: Any) -> Value:
@@ -106,34 +142,6 @@ def constant_pad(b: Builder, n: Call, x: Value, pads: Sequence[Number], value: A
     return b.pad(x, sizes(b, [*before, *after]), tensor(b, value, n.dtype))
 
 
-@aten("aten.full.default")
-def full(b: Builder, n: Call, shape: Sequence[Number], value: Any, dtype: Any = None, **layout: Any) -> Results:
-    return b.expand(tensor(b, value, n.dtype), sizes(b, shape))
-
-
-@aten("aten.full_like.default")
-def full_like(b: Builder, n: Call, x: Value, value: Any, dtype: Any = None, **layout: Any) -> Results:
-    return b.expand(tensor(b, value, n.dtype), b.shape_of(x))
-
-
-@aten("aten.scalar_tensor.default")
-def scalar_tensor(b: Builder, n: Call, value: Any, **layout: Any) -> Results:
-    return tensor(b, value, n.dtype)
-
-
-@aten("aten.arange.start_step")
-def arange(b: Builder, n: Call, start: Number, end: Number, step: Number = 1, **layout: Any) -> Results:
-    kind = n.dtype if n.dtype.is_float else dtypes.i64
-    low, high, by = (tensor(b, value, dtypes.f64 if kind.is_float else dtypes.i64) for value in (start, end, step))
-    span = b.sub(high, low)
-    if kind.is_float:
-        count = b.cast(b.ceil(b.div(span, by)), dtype=dtypes.i64)
-    else:
-        count = b.neg(b.div(b.sub(b.neg(span), b.mod(b.neg(span), by)), by))
-    steps = b.cast(b.iota(count), dtype=b.dtype(low))
-    return tensor(b, b.add(low, b.mul(steps, by)), n.dtype)
-
-
 @aten("aten.embedding.default")
 def embedding(b: Builder, n: Call, weight: Value, indices: Value, *rest: Any) -> Results:
     return b.gather(weight, tensor(b, indices, dtypes.i64), axis=0)
@@ -141,9 +149,19 @@ def embedding(b: Builder, n: Call, weight: Value, indices: Value, *rest: Any) ->
 
 @aten("aten.index_select.default")
 def index_select(b: Builder, n: Call, x: Value, dim: int, index: Value) -> Results:
-    return b.gather(x, tensor(b, index, dtypes.i64), axis=dim)
+    places = tensor(b, index, dtypes.i64)
+    if b.rank(x) == 0:
+        return b.reshape(b.expand(x, b.shape_of(places)), [])
+    return b.gather(x, places if b.rank(places) else b.reshape(places, [1]), axis=dim)
 
 
 @aten("aten.gather.default")
 def gather(b: Builder, n: Call, x: Value, dim: int, index: Value, sparse_grad: bool = False) -> Results:
-    return b.gather_elements(x, tensor(b, index, dtypes.i64), axis=dim)
+    places = tensor(b, index, dtypes.i64)
+    if b.rank(x) == 0:
+        return b.expand(x, b.shape_of(places))
+    if b.rank(places) == 0:
+        return b.reshape(b.gather_elements(x, b.reshape(places, [1]), axis=0), [])
+    if 0 in b.dims(places):
+        return b.reshape(b.slice(b.reshape(x, [-1]), [0], [0], [1], axes=(0,)), b.shape_of(places))
+    return b.gather_elements(x, places, axis=dim)

@@ -1,15 +1,17 @@
-"""aten reductions, products and normalizations."""
+"""aten reductions and products."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from assay.frontends.torch.ops.common import tensor
 from assay.frontends.torch.ops.elementwise import truth
-from assay.frontends.torch.registry import Builder, Call, Results, aten
+from assay.frontends.torch.ops.scan import along
+from assay.frontends.torch.registry import Builder, Call, Results, aten, rule_for
 from assay.ir import dtypes
 from assay.ir.graph import Value
+from assay.ir.types import TensorType
+from assay.ops.reduction import count_parts
 
 
 def _axes(b: Builder, x: Value, dims: Any) -> tuple[int, ...] | None:
@@ -46,13 +48,83 @@ def any_(b: Builder, n: Call, x: Value, dims: Any = None, keepdim: bool = False)
     return tensor(b, b.reduce_max(truth(b, x), axes=_axes(b, x, dims), keepdims=keepdim), n.dtype)
 
 
+@aten("aten.all.default", "aten.all.dim", "aten.all.dims")
+def all_(b: Builder, n: Call, x: Value, dims: Any = None, keepdim: bool = False) -> Results:
+    return tensor(b, b.reduce_min(truth(b, x), axes=_axes(b, x, dims), keepdims=keepdim), n.dtype)
+
+
+def _ordered(b: Builder, x: Value) -> Value:
+    return b.cast(x, dtype=dtypes.u8) if b.dtype(x) is dtypes.boolean else x
+
+
 @aten("aten.argmax.default", "aten.argmin.default")
 def arg(b: Builder, n: Call, x: Value, dim: int | None = None, keepdim: bool = False) -> Results:
     core = "arg_max" if "argmax" in n.node.op else "arg_min"
+    value = _ordered(b, x)
     if dim is None or b.rank(x) == 0:
-        flat = b.emit(core, b.reshape(x, [-1]), axis=0, keepdims=False)[0]
+        flat = b.emit(core, b.reshape(value, [-1]), axis=0, keepdims=False)[0]
         return b.reshape(flat, [1] * b.rank(x)) if keepdim else flat
-    return b.emit(core, x, axis=dim, keepdims=keepdim)[0]
+    return b.emit(core, value, axis=dim, keepdims=keepdim)[0]
+
+
+@aten("aten.max.dim", "aten.min.dim")
+def extreme_along(b: Builder, n: Call, x: Value, dim: int, keepdim: bool = False) -> Results:
+    """The first extreme element and where it lies; a NaN is one."""
+    core = "arg_max" if ".max." in n.node.op else "arg_min"
+
+    def pick(value: Value, axis: int) -> tuple[Value, ...]:
+        place = b.emit(core, _ordered(b, value), axis=axis, keepdims=True)[0]
+        found = b.gather_elements(value, place, axis=axis), place
+        return found if keepdim or b.rank(x) == 0 else tuple(b.squeeze(part, axes=(axis,)) for part in found)
+
+    return along(b, x, dim, pick)
+
+
+@aten("aten.aminmax.default")
+def aminmax(b: Builder, n: Call, x: Value, *, dim: int | None = None, keepdim: bool = False) -> Results:
+    attrs: dict[str, Any] = {"axes": _axes(b, x, dim), "keepdims": keepdim}
+    return b.reduce_min(x, **attrs), b.reduce_max(x, **attrs)
+
+
+def _variance(b: Builder, x: Value, dims: Any, correction: Any, keepdim: bool) -> tuple[Value, Value]:
+    """The variance and the mean, in f32 at least; with no degree of freedom left it is infinite or NaN."""
+    if b.dtype(x).kind == "complex":
+        raise TypeError("the variance of complex numbers")
+    value = tensor(b, x, dtypes.f64 if b.dtype(x) is dtypes.f64 else dtypes.f32)
+    axes = _axes(b, x, dims)
+    mean = b.reduce_mean(value, axes=axes, keepdims=True)
+    total = b.reduce_sum(b.square(b.sub(value, mean)), axes=axes, keepdims=keepdim)
+    less = b.constant(1 if correction is None else correction, b.dtype(value))
+    freedom = b.max(b.sub(count_parts(b, value, axes), less), 0.0)
+    return b.div(total, freedom), mean if keepdim else b.reduce_mean(value, axes=axes)
+
+
+@aten("aten.var.correction", "aten.std.correction")
+def var(b: Builder, n: Call, x: Value, dim: Any = None, *, correction: Any = None, keepdim: bool = False) -> Results:
+    found, _ = _variance(b, x, dim, correction, keepdim)
+    return tensor(b, b.sqrt(found) if ".std." in n.node.op else found, n.dtype)
+
+
+@aten("aten.var_mean.correction", "aten.std_mean.correction")
+def var_mean(
+    b: Builder, n: Call, x: Value, dim: Any = None, *, correction: Any = None, keepdim: bool = False
+) -> Results:
+    found, mean = _variance(b, x, dim, correction, keepdim)
+    spread = b.sqrt(found) if ".std_mean." in n.node.op else found
+    kinds = [kind.dtype for kind in n.types if isinstance(kind, TensorType)]
+    return tensor(b, spread, kinds[0]), tensor(b, mean, kinds[1])
+
+
+@aten("aten.prims.var.default")
+def prims_var(b: Builder, n: Call, x: Value, dims: Any = None, correction: Any = 1, **layout: Any) -> Results:
+    return tensor(b, _variance(b, x, dims, correction, False)[0], n.dtype)
+
+
+@aten("aten.dist.default")
+def dist(b: Builder, n: Call, x: Value, y: Value, p: Any = 2) -> Results:
+    norm = rule_for("aten.linalg_vector_norm.default")
+    assert norm is not None
+    return norm(b, n, b.sub(tensor(b, x, n.dtype), tensor(b, y, n.dtype)), p)
 
 
 @aten("aten.mm.default", "aten.bmm.default")
@@ -67,53 +139,3 @@ def addmm(b: Builder, n: Call, bias: Value, x: Value, y: Value, *, beta: Any = 1
     if beta == 0:
         return scaled
     return b.add(scaled, bias if beta == 1 else b.mul(bias, tensor(b, beta, n.dtype)))
-
-
-@aten("aten._softmax.default", "aten._log_softmax.default")
-def softmax(b: Builder, n: Call, x: Value, dim: int, half_to_float: bool) -> Results:
-    value = tensor(b, x, n.dtype)
-    if b.rank(x) == 0:
-        return b.squeeze(softmax_along(b, n, b.unsqueeze(value, axes=(0,)), 0), axes=(0,))
-    return softmax_along(b, n, value, dim)
-
-
-def softmax_along(b: Builder, n: Call, x: Value, axis: int) -> Value:
-    """Softmax or its logarithm, by the node's name."""
-    return b.log_softmax(x, axis=axis) if "_log_softmax" in n.node.op else b.softmax(x, axis=axis)
-
-
-@aten("aten.native_layer_norm.default")
-def layer_norm(
-    b: Builder, n: Call, x: Value, shape: Sequence[Any], weight: Value | None, bias: Value | None, eps: float
-) -> Results:
-    axes = tuple(range(b.rank(x) - len(shape), b.rank(x)))
-    wide = x if b.dtype(x) in (dtypes.f32, dtypes.f64) else b.cast(x, dtype=dtypes.f32)
-    mean = b.reduce_mean(wide, axes=axes, keepdims=True)
-    centred = b.sub(wide, mean)
-    scale = b.rsqrt(b.add(b.reduce_mean(b.square(centred), axes=axes, keepdims=True), eps))
-    result = b.mul(centred, scale)
-    for parameter, combine in ((weight, b.mul), (bias, b.add)):
-        if parameter is not None:
-            result = combine(result, tensor(b, parameter, b.dtype(wide)))
-    kinds = [getattr(kind, "dtype", n.dtype) for kind in n.types]
-    return tensor(b, result, kinds[0]), tensor(b, mean, kinds[1]), tensor(b, scale, kinds[2])
-
-
-@aten("aten.convolution.default")
-def convolution(
-    b: Builder,
-    n: Call,
-    x: Value,
-    w: Value,
-    bias: Value | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> Results:
-    attrs = {"strides": tuple(stride), "pads": (*padding, *padding), "dilations": tuple(dilation), "groups": groups}
-    if transposed:
-        return b.conv_transpose(x, w, bias, output_padding=tuple(output_padding), **attrs)
-    return b.conv(x, w, bias, **attrs)

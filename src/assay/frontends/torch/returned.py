@@ -1,0 +1,82 @@
+"""What an FX graph returns: which outputs are numbers, arguments handed back, views, and how they lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """One entry of what an FX graph returns.
+
+    It is the graph's output number `output`, or, where that is None, the constant `constant`. `argument`
+    is the number of the input that is handed back as it is; `number` says that a Python number is due.
+    """
+
+    output: int | None = None
+    constant: Any = None
+    argument: int | None = None
+    number: bool = False
+    memory: int = -1
+    """The number of the piece of memory it lies in; entries of one number are views of each other."""
+    borrowed: bool = False
+    """Whether that piece of memory is an input's."""
+    order: tuple[int, ...] | None = None
+    """The axes from the outermost to the innermost in memory; None where torch's result is not dense."""
+
+
+def returned_entries(items: Sequence[Any], placeholders: Sequence[fx.Node]) -> tuple[Returned, ...]:
+    """One description an entry; nodes that have a value are numbered as outputs in their order."""
+    positions = {node: index for index, node in enumerate(placeholders)}
+    inputs = [node.meta.get("val") for node in placeholders]
+    memories = {_storage(value): -1 - index for index, value in enumerate(inputs) if isinstance(value, torch.Tensor)}
+    entries: list[Returned] = []
+    count = 0
+    for item in items:
+        if not isinstance(item, fx.Node) or item.meta.get("val") is None:
+            entries.append(Returned(constant=None if isinstance(item, fx.Node) else item))
+            continue
+        entries.append(_entry(item, count, positions.get(item), memories))
+        count += 1
+    return tuple(entries)
+
+
+def _entry(node: fx.Node, output: int, argument: int | None, memories: dict[int, int]) -> Returned:
+    meta = node.meta["val"]
+    if not isinstance(meta, torch.Tensor):
+        return Returned(output, argument=argument, number=True)
+    memory = memories.setdefault(_storage(meta), output)
+    return Returned(output, argument=argument, memory=memory, borrowed=memory < 0, order=axis_order(meta))
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    """What tells one piece of memory from another; sparse tensors have none and count by themselves."""
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else -id(tensor)  # pyright: ignore[reportPrivateUsage]
+
+
+def axis_order(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """The axes from the outermost to the innermost in memory; None if the tensor is not dense."""
+    if tensor.layout is not torch.strided:
+        return None
+    sizes, strides = [_hint(s) for s in tensor.shape], [_hint(s) for s in tensor.stride()]
+    if None in sizes or None in strides:
+        return tuple(range(tensor.dim()))
+    order = sorted(range(tensor.dim()), key=lambda axis: -(strides[axis] or 0))
+    step = 1
+    for axis in reversed(order):
+        if sizes[axis] != 1 and strides[axis] != step and 0 not in sizes:
+            return None
+        step *= sizes[axis] or 1
+    return tuple(order)
+
+
+def _hint(size: Any) -> int | None:
+    """A number; for a symbolic size the one that it was traced with, None if it depends on data."""
+    if isinstance(size, int):
+        return size
+    return size.node.hint if size.node.has_hint() else None

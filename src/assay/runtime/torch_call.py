@@ -1,0 +1,66 @@
+"""The boundary to torch: arguments become arrays, results become the tensors and numbers that eager would give."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from assay.errors import BadFeed
+from assay.frontends.torch.returned import Returned
+from assay.frontends.torch.types import has_array, in_order, lent_tensor, read_only, to_array, to_tensor
+from assay.ir.dtypes import Array, is_array
+
+Compute = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
+"""From the arguments, as torch gives them and as arrays, to the graph's outputs."""
+
+
+def call(compute: Compute, returned: Sequence[Returned], arguments: Sequence[Any]) -> list[Any]:
+    """Run a compiled graph as torch calls it. What torch takes for new memory shares none with anything else."""
+    results = compute(arguments, [_given(argument) for argument in arguments])
+    handed_out: dict[int, int] = {}
+    return [_entry(entry, results, arguments, handed_out) for entry in returned]
+
+
+def check_devices(values: Sequence[tuple[str, Any]]) -> None:
+    """BadFeed if a named tensor lies elsewhere than in the CPU's memory."""
+    for name, value in values:
+        if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+            raise BadFeed(
+                f"'{name}' is on the device '{value.device}'",
+                hint="move the model and its inputs to the CPU: Assay's targets take them from there",
+            )
+
+
+def _given(argument: Any) -> Any:
+    if not isinstance(argument, torch.Tensor):
+        return np.asarray(argument)
+    if argument.device.type != "cpu":
+        check_devices([("an input", argument)])
+    return read_only(to_array(argument)) if has_array(argument) else argument
+
+
+def _entry(entry: Returned, results: Sequence[Any], arguments: Sequence[Any], handed_out: dict[int, int]) -> Any:
+    if entry.argument is not None:
+        return arguments[entry.argument]
+    if entry.output is None:
+        return entry.constant
+    result = results[entry.output]
+    if entry.number:
+        return result.item()
+    if not is_array(result):
+        return result
+    if entry.borrowed:
+        return lent_tensor(result)
+    return to_tensor(in_order(_own(result, entry.memory, handed_out), entry.order))
+
+
+def _own(array: Array, memory: int, handed_out: dict[int, int]) -> Array:
+    """The array, or a copy if its memory was given out as another piece of memory before."""
+    owner = array
+    while is_array(owner.base):
+        owner = owner.base
+    return array if handed_out.setdefault(id(owner), memory) == memory else array.copy()
+

@@ -1,0 +1,78 @@
+"""A record of the graphs that the torch backend compiles, for those who want to look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from torch import fx
+
+from assay.frontends.torch.importer import Imported
+from assay.ir.graph import Graph
+from assay.runtime.partition import Placement
+from assay.runtime.session import Program
+from assay.targets.base import Observer
+
+Phase: TypeAlias = Literal["inference", "forward", "backward"]
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledGraph:
+    """One aten graph on its way: as torch gave it, imported, in core ops before the passes, and placed.
+
+    `prelude` holds what depends on parameters alone and runs only when one of them has changed.
+    """
+
+    phase: Phase
+    fx: fx.GraphModule
+    imported: Imported
+    lowered: Graph
+    program: Program
+    prelude: Program | None = None
+
+    @property
+    def placements(self) -> tuple[Placement, ...]:
+        """Where every core node runs, those of the prelude first."""
+        early = () if self.prelude is None else self.prelude.plan.placements
+        return (*early, *self.program.plan.placements)
+
+
+_recorders: ContextVar[tuple[list[CompiledGraph], ...]] = ContextVar("recorders", default=())
+
+
+@contextmanager
+def recording() -> Generator[list[CompiledGraph]]:
+    """Inside, every graph that the backend compiles is added to the list that this gives."""
+    graphs: list[CompiledGraph] = []
+    token = _recorders.set((*_recorders.get(), graphs))
+    try:
+        yield graphs
+    finally:
+        _recorders.reset(token)
+
+
+def record(graph: CompiledGraph) -> None:
+    """Give a compiled graph to everyone who is recording."""
+    for graphs in _recorders.get():
+        graphs.append(graph)
+
+
+_observer: ContextVar[Observer | None] = ContextVar("observer", default=None)
+
+
+@contextmanager
+def observing(observer: Observer) -> Generator[None]:
+    """Inside, `observer` is told of every node that compiled graphs run."""
+    token = _observer.set(observer)
+    try:
+        yield
+    finally:
+        _observer.reset(token)
+
+
+def current_observer() -> Observer | None:
+    """Who wants to be told of the nodes that run now."""
+    return _observer.get()
