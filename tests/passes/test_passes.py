@@ -10,7 +10,7 @@ import pytest
 
 from assay.ir import dtypes
 from assay.ir.dims import symbol
-from assay.ir.graph import Graph
+from assay.ir.graph import Graph, Origin
 from assay.ir.types import TensorType
 from assay.ir.verify import verify
 from assay.ops.builder import Builder
@@ -18,6 +18,7 @@ from assay.passes import STANDARD, apply
 from assay.passes.cse import cse
 from assay.passes.dce import dce
 from assay.passes.fold import fold
+from assay.passes.hoist import hoist
 from assay.passes.simplify import simplify
 from assay.targets.reference import ReferenceTarget
 
@@ -110,6 +111,19 @@ def test_a_body_reuses_what_the_outer_graph_computed() -> None:
     assert ops(branch.regions[0]) == ["add"]
 
 
+def test_a_merged_node_keeps_the_origins_of_all() -> None:
+    def several(b: Builder, x: Any) -> Any:
+        made: list[Any] = []
+        for name in ("first", "second", "third", "second"):
+            with b.origin(Origin("made", name)):
+                made.append(b.exp(x))
+        return made
+
+    (node,) = cse(build(several)).nodes
+    assert node.origin.name == "first"
+    assert [origin.name for origin in node.origin.merged] == ["second", "third"]
+
+
 def test_zero_and_minus_zero_are_not_the_same_constant() -> None:
     def signs(b: Builder, x: Any) -> Any:
         return [b.div(x, 0.0), b.div(x, -0.0)]
@@ -141,3 +155,31 @@ def test_random_numbers_are_neither_merged_nor_folded_away() -> None:
             for s in (1, 2)
         )
     )
+
+
+def test_what_acts_is_never_dropped() -> None:
+    def checked(b: Builder, x: Any) -> Any:
+        b.require(b.lt(x, 9.0), message="too large")
+        b.opaque(target="aten.rand.default", args=((2,),), kwargs=(), kinds=("f32[2]",), reason="draws", acts=True)
+        b.opaque(target="aten.ones.default", args=((2,),), kwargs=(), kinds=("f32[2]",), reason="no lowering")
+        return b.neg(x)
+
+    left = dce(build(checked))
+    assert ops(left) == ["lt", "require", "opaque", "neg"]
+
+
+def test_hoisting_cuts_off_what_static_inputs_determine() -> None:
+    b = Builder()
+    x, w = b.input(X), b.input(TensorType(dtypes.f32, (4, 4)))
+    turned = b.exp(b.transpose(w, perm=(1, 0)))
+    graph = b.finish("g", [x, w], [b.matmul(x, turned), b.expand(turned, [2, 4, 4])])
+    prelude, rest = hoist(graph, {w})
+    verify(prelude)
+    verify(rest)
+    assert ops(prelude) == ["transpose", "exp"]
+    assert ops(rest) == ["matmul", "expand"]
+    weights, array = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4), np.ones((3, 4), np.float32)
+    early = ReferenceTarget().compile(prelude).run([weights])
+    whole = ReferenceTarget().compile(graph).run([array, weights])
+    for mine, expected in zip(ReferenceTarget().compile(rest).run([array, weights, *early]), whole, strict=True):
+        np.testing.assert_array_equal(mine, expected)

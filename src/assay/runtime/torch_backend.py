@@ -65,15 +65,24 @@ def options_from(given: Options | Mapping[str, Any]) -> Options:
     return options
 
 
-def backend(module: fx.GraphModule, inputs: Sequence[Any], **given: Any) -> Callable[..., Any]:
-    """The entry that dynamo calls with a graph; gives what runs in its place."""
-    options = options_from(given.pop("options", None) or given)
-    target = make_target(options.target, options.mode, DEFAULT)
+def backend(
+    module: fx.GraphModule,
+    inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Options | Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """The entry that dynamo calls with a graph; gives what runs in its place.
+
+    `mode` is `torch.compile`'s own and means nothing here: it says how hard inductor should try.
+    """
+    chosen = options_from(options or {})
+    target = make_target(chosen.target, chosen.mode, DEFAULT)
     _refuse_subclasses(module, inputs)
     compiled = aot_autograd(
-        fw_compiler=_compiler("forward", options, target),
-        bw_compiler=_compiler("backward", options, target),
-        inference_compiler=_compiler("inference", options, target),
+        fw_compiler=_compiler("forward", chosen, target),
+        bw_compiler=_compiler("backward", chosen, target),
+        inference_compiler=_compiler("inference", chosen, target),
         decompositions=decompositions(),
     )
     return compiled(module, inputs)
