@@ -12,12 +12,14 @@ from assay.ir import dtypes
 from assay.ir.dims import UNKNOWN, Dim, Expr, dim_max, dim_min, eq, floordiv, lt, mod
 from assay.ir.dtypes import COMPLEX, FLOATS, INTEGERS, NUMERIC, TENSORS, Array, DType, boolean
 from assay.ops import samples as make
+from assay.ops.complex_parts import ON_COMPLEX, of_any_kind
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.shapes import broadcasting, same
 
 BITS = (boolean, *INTEGERS)
 COMPARABLE = (*NUMERIC, boolean, dtypes.string, *COMPLEX)
 SIGNED = (*FLOATS, *INTEGERS)
+FIELDS = (*FLOATS, *COMPLEX)
 
 Kinds: TypeAlias = tuple[DType, ...]
 Unary: TypeAlias = Callable[[Array], Any]
@@ -49,6 +51,10 @@ def _div(x: Array, y: Array) -> Array:
 
 def _mul(x: Array, y: Array) -> Array:
     return np.multiply(_rounded_once(x), y)
+
+
+def _sqrt(x: Array) -> Array:
+    return np.sqrt(_rounded_once(x))
 
 
 def _rounded_once(x: Array) -> Array:
@@ -126,15 +132,15 @@ _UNARY_MILLI: dict[str, tuple[str, Kinds, Unary, Compute, Tolerance, OnDims, Ran
     "bit_not": ("Bitwise complement; on bool, logical not.", BITS, np.invert, NATIVE, EXACT, False, (-4, 4)),
     "floor": ("The largest integer not above x.", FLOATS, np.floor, NATIVE, EXACT, False, (-4, 4)),
     "round": ("The nearest integer, ties to even.", FLOATS, np.rint, NATIVE, EXACT, False, (-4, 4)),
-    "sqrt": ("√x.", FLOATS, np.sqrt, NATIVE, ROUNDED, False, (0, 4)),
-    "exp": ("eˣ.", FLOATS, np.exp, WIDE, FUNCTION, False, (-4, 4)),
-    "expm1": ("eˣ − 1, accurate near 0.", FLOATS, np.expm1, WIDE, FUNCTION, False, (-4, 4)),
-    "log": ("Natural logarithm.", FLOATS, np.log, WIDE, FUNCTION, False, (0.1, 4)),
-    "log1p": ("log(1 + x), accurate near 0.", FLOATS, np.log1p, WIDE, FUNCTION, False, (-0.9, 4)),
-    "sin": ("Sine.", FLOATS, np.sin, WIDE, FUNCTION, False, (-4, 4)),
-    "cos": ("Cosine.", FLOATS, np.cos, WIDE, FUNCTION, False, (-4, 4)),
-    "atan": ("Arc tangent.", FLOATS, np.arctan, WIDE, FUNCTION, False, (-4, 4)),
-    "tanh": ("Hyperbolic tangent.", FLOATS, np.tanh, WIDE, FUNCTION, False, (-4, 4)),
+    "sqrt": ("√x.", FIELDS, _sqrt, NATIVE, ROUNDED, False, (0, 4)),
+    "exp": ("eˣ.", FIELDS, np.exp, WIDE, FUNCTION, False, (-4, 4)),
+    "expm1": ("eˣ − 1, accurate near 0.", FIELDS, np.expm1, WIDE, FUNCTION, False, (-4, 4)),
+    "log": ("Natural logarithm.", FIELDS, np.log, WIDE, FUNCTION, False, (0.1, 4)),
+    "log1p": ("log(1 + x), accurate near 0.", FIELDS, np.log1p, WIDE, FUNCTION, False, (-0.9, 4)),
+    "sin": ("Sine.", FIELDS, np.sin, WIDE, FUNCTION, False, (-4, 4)),
+    "cos": ("Cosine.", FIELDS, np.cos, WIDE, FUNCTION, False, (-4, 4)),
+    "atan": ("Arc tangent.", FIELDS, np.arctan, WIDE, FUNCTION, False, (-4, 4)),
+    "tanh": ("Hyperbolic tangent.", FIELDS, np.tanh, WIDE, FUNCTION, False, (-4, 4)),
     "erf": ("The error function.", FLOATS, _erf_f64, WIDE, FUNCTION, False, (-4, 4)),
 }
 
@@ -158,7 +164,7 @@ _BINARY_MILLI: dict[str, tuple[str, Kinds, Binary, Compute, Tolerance, OnDims]] 
         ROUNDED,
         _over_dims(_dim_mod, 2),
     ),
-    "pow": ("xʸ.", NUMERIC, _pow, WIDE, FUNCTION, False),
+    "pow": ("xʸ.", (*NUMERIC, *COMPLEX), _pow, WIDE, FUNCTION, False),
     "min": ("The smaller; NaN if either is.", NUMERIC, np.minimum, NATIVE, EXACT, _over_dims(dim_min, 2)),
     "max": ("The larger; NaN if either is.", NUMERIC, np.maximum, NATIVE, EXACT, _over_dims(dim_max, 2)),
     "bit_and": ("Bitwise and; on bool, logical.", BITS, np.bitwise_and, NATIVE, EXACT, _over_dims(_dim_and, 2)),
@@ -320,6 +326,8 @@ def _silu(x: Array) -> Array:
 
 
 def _sigmoid(x: Array) -> Array:
+    if x.dtype.kind == "c":
+        return 1 / (1 + np.exp(-x))
     small = np.exp(-np.abs(x))
     return np.where(x >= 0, 1 / (1 + small), small / (1 + small))
 
@@ -454,9 +462,9 @@ def _define_composites() -> None:
         op(
             "T -> T",
             name=name,
-            T=kinds,
+            T=(*kinds, *COMPLEX) if name in ON_COMPLEX else kinds,
             shape=same,
-            parts=parts,
+            parts=of_any_kind(name, parts) if name in ON_COMPLEX else parts,
             compute=NATIVE if tolerance is EXACT else WIDE,
             tolerance=tolerance,
             samples=make.elementwise(1, low, high),

@@ -90,7 +90,7 @@ def _scatter_nd(x: Array, positions: Array, updates: Array, *, reduction: str = 
     result = x.copy()
     index = tuple(np.moveaxis(positions, -1, 0))
     if reduction == "none":
-        result[index] = updates
+        result[index] = updates[()]  # of rank 0, an array of dims would itself become an element
     else:
         _SCATTERS[reduction](result, index, updates)
     return result

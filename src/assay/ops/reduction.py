@@ -9,7 +9,7 @@ import numpy as np
 
 from assay.ir import dtypes
 from assay.ir.dims import UNKNOWN
-from assay.ir.dtypes import FLOATS, NUMERIC, Array, DType, boolean
+from assay.ir.dtypes import COMPLEX, FLOATS, NUMERIC, Array, DType, boolean
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
 from assay.ops.registry import Compute, Sample, Tolerance, op
@@ -17,6 +17,7 @@ from assay.ops.samples import Rng, along, draw, listed, reducing
 from assay.ops.shapes import along_axis, axes_of, axis_of, reduced, with_dim
 
 ORDERED = (*NUMERIC, boolean)
+ADDABLE = (*NUMERIC, *COMPLEX)
 
 
 def _summing(rng: Rng, dtype: DType) -> Iterable[Sample]:
@@ -28,7 +29,7 @@ def _summing(rng: Rng, dtype: DType) -> Iterable[Sample]:
 
 @op(
     "T -> T",
-    T=NUMERIC,
+    T=ADDABLE,
     shape=reduced,
     compute=Compute.WIDE,
     tolerance=Tolerance.ACCUMULATED,
@@ -51,7 +52,7 @@ def reduce_sum(
 
 @op(
     "T -> T",
-    T=NUMERIC,
+    T=ADDABLE,
     shape=reduced,
     compute=Compute.WIDE,
     tolerance=Tolerance.ACCUMULATED,
@@ -108,7 +109,7 @@ def _mean_parts(b: Any, x: Any, *, axes: Sequence[int] | None, keepdims: bool) -
 
 @op(
     "T -> T",
-    T=NUMERIC,
+    T=ADDABLE,
     shape=reduced,
     compute=Compute.WIDE,
     tolerance=Tolerance.ACCUMULATED,
@@ -120,7 +121,7 @@ def reduce_mean(x: Array, *, axes: Sequence[int] | None = None, keepdims: bool =
     counted = axes_of(axes, x.ndim)
     count = int(np.prod([x.shape[axis] for axis in counted], dtype=np.int64))
     total = np.add.reduce(x, axis=counted, dtype=x.dtype, keepdims=keepdims)
-    if x.dtype.kind == "f":
+    if x.dtype.kind in "fc":
         return np.divide(total, count)
     return np.asarray(np.sign(total) * (np.abs(total) // max(count, 1))).astype(x.dtype)
 
@@ -157,7 +158,7 @@ def arg_min(x: Array, *, axis: int, keepdims: bool = False) -> Array:
 
 @op(
     "T -> T",
-    T=NUMERIC,
+    T=ADDABLE,
     shape=along_axis,
     compute=Compute.WIDE,
     tolerance=Tolerance.ACCUMULATED,
@@ -171,7 +172,7 @@ def cum_sum(x: Array, *, axis: int) -> Array:
 
 @op(
     "T -> T",
-    T=NUMERIC,
+    T=ADDABLE,
     shape=along_axis,
     compute=Compute.WIDE,
     tolerance=Tolerance.ACCUMULATED,

@@ -10,7 +10,7 @@ import numpy as np
 
 from assay.errors import BadFeed
 from assay.ir import dtypes
-from assay.ir.dims import UNKNOWN, Expr
+from assay.ir.dims import UNKNOWN, Expr, bounds
 from assay.ir.dtypes import Array, DType
 from assay.ir.graph import Graph
 from assay.ir.types import MapType, OptionalType, SequenceType, TensorType, Type
@@ -30,6 +30,15 @@ def check_feeds(graph: Graph, feeds: Mapping[str, Any]) -> list[Any]:
             raise BadFeed(f"the input '{name}' is missing", hint=f"the model takes {_signature(graph)}")
         checked.append(_fitted(name, feeds.get(name), value.type, bound))
     return checked
+
+
+def place_of(name: str, feeds: Mapping[str, Any]) -> Array:
+    """The memory of an input that the model changes in place; BadFeed if it cannot be written to."""
+    given = feeds.get(name)
+    place = _read(name, given) if hasattr(given, "dtype") else None
+    if given is not None and (place is None or not place.flags.writeable):
+        raise BadFeed(f"the model changes its input '{name}', which cannot be written to", hint="feed a NumPy array")
+    return np.empty(0) if place is None else place
 
 
 def _signature(graph: Graph) -> str:
@@ -61,7 +70,7 @@ def _array(name: str, given: Any, dtype: DType) -> Array:
         raise BadFeed(f"the input '{name}' is None", hint=f"give an array of {dtype}")
     if not hasattr(given, "dtype"):
         given = _from_python(name, given, dtype)
-    array = np.asarray(given)
+    array = _read(name, given)
     try:
         found = dtypes.of(array)
     except TypeError as error:
@@ -74,6 +83,14 @@ def _array(name: str, given: Any, dtype: DType) -> Array:
     if dtype is dtypes.string:
         return _strings(array)
     return array.astype(dtype.numpy, copy=False)
+
+
+def _read(name: str, given: Any) -> Array:
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError, RuntimeError) as error:
+        text = str(error).partition("\n")[0]
+        raise BadFeed(f"the input '{name}' cannot be read as an array: {text}", hint="feed a NumPy array") from error
 
 
 def _strings(array: Array) -> Array:
@@ -91,6 +108,13 @@ def _from_python(name: str, given: Any, dtype: DType) -> Array:
         raise BadFeed(f"the input '{name}' is no array of {dtype}: {error}") from error
 
 
+def _check_range(name: str, axis: int, size: int, dim: Expr) -> None:
+    least, most = bounds(dim)
+    if (least is not None and size < least) or (most is not None and size > most):
+        allowed = f"at least {least}" if most is None else f"{least or 0} to {most}"
+        raise BadFeed(f"dim {axis} of the input '{name}' is {size}, the model takes {allowed}")
+
+
 def _check_shape(name: str, array: Array, kind: TensorType, bound: dict[str, tuple[int, str]]) -> None:
     if kind.shape is None:
         return
@@ -102,6 +126,7 @@ def _check_shape(name: str, array: Array, kind: TensorType, bound: dict[str, tup
         if isinstance(dim, int) and size != dim:
             raise BadFeed(f"dim {axis} of the input '{name}' is {size}, the model takes {dim}: {kind}")
         if isinstance(dim, Expr) and dim is not UNKNOWN:
+            _check_range(name, axis, size, dim)
             before, where = bound.setdefault(str(dim), (size, f"dim {axis} of '{name}'"))
             if before != size:
                 raise BadFeed(

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
+import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
@@ -16,12 +17,15 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from assay.errors import BadFeed, LowerFailed, hint_for
 from assay.frontends.torch import import_fx
 from assay.frontends.torch.decompositions import decompositions
+from assay.frontends.torch.importer import Imported
 from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Origin, Value
 from assay.limits import DEFAULT
 from assay.ops.lowering import lower
 from assay.passes.hoist import hoist
+from assay.runtime.graph_cache import lowered_graph
 from assay.runtime.session import Program, optimized, place_program
+from assay.runtime.store import open_store
 from assay.runtime.targets import make_target
 from assay.runtime.torch_call import call, check_devices
 from assay.runtime.torch_graphs import CompiledGraph, Phase, current_observer, record
@@ -111,19 +115,29 @@ def compile_graph(
     """A function from torch's values to torch's values that runs an aten graph."""
     check_devices([(node.name, node.meta.get("val")) for node in module.graph.nodes])
     imported = import_fx(module, name=phase)
-    lowered = lower(imported.graph, imported.facts)
+    graph = _core_graph(imported, options)
     if options.strict:
-        _refuse_opaque(lowered)
-    if options.observe is not None:
-        program, prepared = place_program(lowered, target, options.mode, DEFAULT), None
-        observer = _observer(lowered, options.observe)
-    else:
-        program, prepared = _with_prelude(optimized(lowered, options.mode), _static(phase), target, options.mode)
-        observer = None
-    prelude = None if prepared is None else prepared.prelude
-    record(CompiledGraph(phase, module, imported, lowered, program, prelude))
+        _refuse_opaque(graph)
+    static = () if options.observe is not None else _static(phase)
+    program, prepared = _with_prelude(graph, static, target, options.mode)
+    record(CompiledGraph(phase, module, imported, program, None if prepared is None else prepared.prelude))
+    observer = None if options.observe is None else _observer(graph, options.observe)
     compute = partial(_compute, program, prepared, observer)
     return lambda *arguments: call(compute, imported.returned, arguments)
+
+
+def _core_graph(imported: Imported, options: Options) -> Graph:
+    """The graph in core ops: optimised, from the cache if it is there; where values are observed, as it was lowered."""
+    if options.observe is not None:
+        return lower(imported.graph, imported.facts)
+    store = open_store(None if options.cache is True else options.cache) if options.cache else None
+    return lowered_graph(
+        imported.graph,
+        imported.facts,
+        lambda: optimized(lower(imported.graph, imported.facts), options.mode),
+        store=store,
+        options=(options.mode, torch.__version__),
+    )
 
 
 def _static(phase: Phase) -> Sequence[int]:

@@ -6,12 +6,14 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 from torch import fx
 
 from assay.frontends.torch.importer import Imported
 from assay.ir.graph import Graph
+from assay.ops.lowering import lower
 from assay.runtime.partition import Placement
 from assay.runtime.session import Program
 from assay.targets.base import Observer
@@ -19,9 +21,9 @@ from assay.targets.base import Observer
 Phase: TypeAlias = Literal["inference", "forward", "backward"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CompiledGraph:
-    """One aten graph on its way: as torch gave it, imported, in core ops before the passes, and placed.
+    """One aten graph on its way: as torch gave it, imported, and placed.
 
     `prelude` holds what depends on parameters alone and runs only when one of them has changed.
     """
@@ -29,9 +31,13 @@ class CompiledGraph:
     phase: Phase
     fx: fx.GraphModule
     imported: Imported
-    lowered: Graph
     program: Program
     prelude: Program | None = None
+
+    @cached_property
+    def lowered(self) -> Graph:
+        """The graph in core ops before the passes."""
+        return lower(self.imported.graph, self.imported.facts)
 
     @property
     def placements(self) -> tuple[Placement, ...]:

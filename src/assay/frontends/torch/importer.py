@@ -18,6 +18,7 @@ from assay.errors import ImportFailed
 from assay.frontends.torch.returned import Returned, axis_order, returned_entries
 from assay.frontends.torch.types import dim_of, dtype_of, is_carried, read_only, to_array, type_of
 from assay.ir import dtypes
+from assay.ir.building import collector_paused
 from assay.ir.dtypes import Array
 from assay.ir.facts import Fact, tracked
 from assay.ir.graph import Graph, Node, Origin, Value
@@ -28,6 +29,8 @@ Refs = Value | tuple[Any, ...] | None
 _ATEN = torch.ops.aten
 _BY_MEMORY = {_ATEN.as_strided.default, _ATEN.as_strided_copy.default, _ATEN.as_strided_scatter.default}
 """Ops that read the memory behind a tensor, whatever part of it the tensor itself shows."""
+_BY_LAYOUT = {_ATEN._linalg_det.default, _ATEN._linalg_slogdet.default, _ATEN._linalg_solve_ex.default}
+"""Ops of which some results, which only their gradients see, depend on whether the first tensor is contiguous."""
 
 
 @dataclass
@@ -39,6 +42,7 @@ class Imported:
     returned: tuple[Returned, ...]
 
 
+@collector_paused()
 def import_fx(module: fx.GraphModule, name: str = "torch") -> Imported:
     """The symbolic graph of an FX module whose nodes are aten ops with `val` metadata."""
     return _Importer(module).run(name)
@@ -125,6 +129,8 @@ class _Importer:
         results: list[Value] = []
         refs = self._results(meta, results)
         attrs = {"args": args, "kwargs": kwargs, "orders": self._orders(used)}
+        if target in _BY_LAYOUT:
+            attrs["contiguous"] = arguments[0].meta["val"].is_contiguous()
         self.nodes.append(Node(op_name(target), tuple(used), tuple(results), origin_of(node), attrs))
         return refs
 

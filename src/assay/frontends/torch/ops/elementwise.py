@@ -10,7 +10,6 @@ from assay.ir import dtypes
 from assay.ir.graph import Value
 
 _UNARY = {
-    "abs": "abs",
     "acos": "acos",
     "acosh": "acosh",
     "asin": "asin",
@@ -187,13 +186,6 @@ def without_nan(b: Builder, n: Call, x: Value, y: Value) -> Results:
     if not n.dtype.is_float:
         return chosen
     return b.where(b.is_nan(left), right, b.where(b.is_nan(right), left, chosen))
-
-
-@aten("aten.isnan.default", "aten.isinf.default")
-def is_special(b: Builder, n: Call, x: Value) -> Results:
-    if not b.dtype(x).is_float:
-        return b.expand(b.constant(False), b.shape_of(x))
-    return b.is_nan(x) if ".isnan." in n.node.op else b.is_inf(x)
 
 
 @aten("aten.gelu.default")

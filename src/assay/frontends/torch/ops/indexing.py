@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from assay.frontends.torch.ops.common import tensor
 from assay.frontends.torch.registry import Builder, Call, Results, aten
@@ -77,21 +77,3 @@ def index_put(
 
 def _inverse(perm: Sequence[int]) -> tuple[int, ...]:
     return tuple(sorted(range(len(perm)), key=lambda axis: perm[axis]))
-
-
-@aten("aten.linalg_vector_norm.default")
-def vector_norm(
-    b: Builder, n: Call, x: Value, order: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
-) -> Results:
-    axes = tuple([dim] if isinstance(dim, int) else dim) if dim and b.rank(x) else None
-    size = b.abs(tensor(b, x, n.dtype))
-    kept: dict[str, Any] = {"axes": axes, "keepdims": keepdim}
-    if order == 0:
-        return b.reduce_sum(b.cast(b.ne(size, 0.0), dtype=n.dtype), **kept)
-    if order in (float("inf"), float("-inf")):
-        return b.reduce_max(size, **kept) if order > 0 else b.reduce_min(size, **kept)
-    if order == 1:
-        return b.reduce_sum(size, **kept)
-    if order == 2:
-        return b.sqrt(b.reduce_sum(b.mul(size, size), **kept))
-    return b.pow(b.reduce_sum(b.pow(size, float(order)), **kept), 1 / float(order))

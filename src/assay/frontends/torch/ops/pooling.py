@@ -1,0 +1,180 @@
+"""aten poolings over windows of one size, and their gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from assay.frontends.torch.ops.common import sizes, tensor
+from assay.frontends.torch.ops.convolution import per_axis
+from assay.frontends.torch.ops.normalization import widened
+from assay.frontends.torch.registry import Builder, Call, Results, aten
+from assay.ir import dtypes
+from assay.ir.graph import Value
+from assay.ops.parts import scalar_size, volume
+
+
+def batched(b: Builder, rank: int, apply: Callable[..., Sequence[Value]], *inputs: Value) -> tuple[Value, ...]:
+    """`apply` to inputs (N, C, …) of `rank` spatial axes; where they come without N, it is put in and taken out."""
+    if b.rank(inputs[0]) == rank + 2:
+        return tuple(apply(*inputs))
+    return tuple(b.squeeze(part, axes=(0,)) for part in apply(*(b.unsqueeze(x, axes=(0,)) for x in inputs)))
+
+
+def _windows(rank: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil: bool) -> dict[str, Any]:
+    pads = per_axis(padding, rank)
+    return {
+        "kernel": per_axis(kernel, rank),
+        "strides": per_axis(stride or kernel, rank),
+        "pads": (*pads, *pads),
+        "dilations": per_axis(dilation, rank),
+        "ceil": ceil,
+    }
+
+
+# --- the largest element
+
+
+def _enter_max(rank: int) -> None:
+    @aten(f"aten.max_pool{rank}d_with_indices.default")
+    def max_pool(  # pyright: ignore[reportUnusedFunction]
+        b: Builder,
+        n: Call,
+        x: Value,
+        kernel: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        dilation: Sequence[int] = (1,),
+        ceil: bool = False,
+    ) -> Results:
+        attrs = _windows(rank, kernel, stride, padding, dilation, ceil)
+
+        def pooled(image: Value) -> tuple[Value, Value]:
+            return b.max_pool(image, **attrs), b.emit("max_pool_positions", image, **attrs)[1]
+
+        return batched(b, rank, pooled, x)
+
+    @aten(f"aten.max_pool{rank}d_with_indices_backward.default")
+    def backward(  # pyright: ignore[reportUnusedFunction]
+        b: Builder, n: Call, grad: Value, x: Value, *windows: Any, indices: Value | None = None
+    ) -> Results:
+        return at_positions(b, rank, grad, x, windows[-1] if indices is None else indices)
+
+
+for _rank in (2, 3):
+    _enter_max(_rank)
+
+
+@aten("aten.adaptive_max_pool2d_backward.default", "aten.fractional_max_pool2d_backward.default")
+def max_backward_2d(b: Builder, n: Call, grad: Value, x: Value, *sizes_and_indices: Any) -> Results:
+    return at_positions(b, 2, grad, x, sizes_and_indices[-1])
+
+
+@aten("aten.adaptive_max_pool3d_backward.default", "aten.fractional_max_pool3d_backward.default")
+def max_backward_3d(b: Builder, n: Call, grad: Value, x: Value, *sizes_and_indices: Any) -> Results:
+    return at_positions(b, 3, grad, x, sizes_and_indices[-1])
+
+
+def at_positions(b: Builder, rank: int, grad: Value, x: Value, positions: Value) -> Value:
+    """Gradients added up where the largest elements of windows over x lay; zero elsewhere."""
+    if b.rank(x) == rank + 1:
+        grad, positions = (b.unsqueeze(part, axes=(0,)) for part in (grad, positions))
+    spatial = range(b.rank(x) - rank, b.rank(x))
+    batch, channels = (b.size(grad, axis) for axis in (0, 1))
+    wide = widened(b, grad)
+    count = volume(b, grad, *range(2, 2 + rank))
+    updates, places = (b.reshape(part, b.vector(batch, channels, count)) for part in (wide, positions))
+    empty = b.expand(b.constant(0, b.dtype(wide)), b.vector(batch, channels, volume(b, x, *spatial)))
+    summed = b.scatter_elements(empty, places, updates, axis=2, reduction="add")
+    return tensor(b, b.reshape(summed, b.shape_of(x)), b.dtype(grad))
+
+
+# --- the mean
+
+
+def _enter_average(rank: int) -> None:
+    @aten(f"aten.avg_pool{rank}d.default")
+    def average_pool(  # pyright: ignore[reportUnusedFunction]
+        b: Builder,
+        n: Call,
+        x: Value,
+        kernel: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        ceil: bool = False,
+        include_pad: bool = True,
+        divisor: int | None = None,
+    ) -> Results:
+        attrs = _windows(rank, kernel, stride, padding, (1,), ceil)
+        work = b.dtype(x) if b.dtype(x).is_float else dtypes.f64
+
+        def pooled(image: Value) -> tuple[Value]:
+            if divisor is None:
+                return (b.average_pool(image, include_pad=include_pad, **attrs),)
+            return (b.mul(_sums(b, image, attrs), 1.0 / divisor),)
+
+        return tensor(b, batched(b, rank, pooled, tensor(b, x, work))[0], n.dtype)
+
+    @aten(f"aten.avg_pool{rank}d_backward.default")
+    def backward(  # pyright: ignore[reportUnusedFunction]
+        b: Builder,
+        n: Call,
+        grad: Value,
+        x: Value,
+        kernel: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        ceil: bool,
+        include_pad: bool,
+        divisor: int | None,
+    ) -> Results:
+        first, result = b.rank(x) - rank, widened(b, grad)
+        for i in range(rank):
+            size, step, pad = (per_axis(given, rank)[i] for given in (kernel, stride or kernel, padding))
+            extent = scalar_size(b, x, first + i)
+            starts = b.sub(b.mul(b.iota(scalar_size(b, grad, first + i)), step), pad)
+            ends = b.min(b.add(starts, size), b.add(extent, pad))
+            inner = b.max(starts, 0), b.min(ends, extent)
+            counted = (starts, ends) if include_pad else inner
+            result = over_windows(b, result, first + i, inner, extent, None if divisor else counted)
+        return tensor(b, result if divisor is None else b.mul(result, 1.0 / divisor), n.dtype)
+
+
+for _rank in (2, 3):
+    _enter_average(_rank)
+
+
+def _sums(b: Builder, x: Value, attrs: dict[str, Any]) -> Value:
+    """The sum of each window: windows that hold only what is there or padding have means over equally many."""
+    rank = len(attrs["kernel"])
+    expected = b.average_pool(x, include_pad=True, **attrs)
+    reach = [stride - 1 if attrs["ceil"] else 0 for stride in attrs["strides"]]
+    before, after = attrs["pads"][:rank], attrs["pads"][rank:]
+    padded = b.pad(x, (0, 0, *before, 0, 0, *(p + r for p, r in zip(after, reach, strict=True))), 0)
+    means = b.average_pool(padded, include_pad=True, **{**attrs, "pads": (0,) * (2 * rank), "ceil": False})
+    axes = tuple(range(2, 2 + rank))
+    ends = sizes(b, [b.size(expected, axis) for axis in axes])
+    return b.mul(b.slice(means, [0] * rank, ends, [1] * rank, axes=axes), float(math.prod(attrs["kernel"])))
+
+
+def over_windows(
+    b: Builder, grad: Value, axis: int, window: tuple[Value, Value], extent: Value, counted: tuple[Value, Value] | None
+) -> Value:
+    """The gradient of a mean over windows (from, to) of one axis of `extent` elements: that of each window in all of
+    its elements, divided by the length of `counted`."""
+    places = b.unsqueeze(b.iota(extent), axes=(0,))
+    starts, ends = (b.unsqueeze(bound, axes=(1,)) for bound in window)
+    member = b.cast(b.bit_and(b.le(starts, places), b.lt(places, ends)), dtype=b.dtype(grad))
+    if counted is not None:
+        lengths = b.unsqueeze(b.cast(b.sub(counted[1], counted[0]), dtype=b.dtype(grad)), axes=(1,))
+        member = b.div(member, lengths)
+    return along(b, grad, axis, member)
+
+
+def along(b: Builder, x: Value, axis: int, matrix: Value) -> Value:
+    """x with the vectors along `axis` multiplied by a matrix (old, new) from the right."""
+    rank = b.rank(x)
+    swap = [*range(rank)]
+    swap[axis], swap[-1] = swap[-1], swap[axis]
+    return b.transpose(b.matmul(b.transpose(x, perm=tuple(swap)), matrix), perm=tuple(swap))

@@ -1,0 +1,103 @@
+"""Lowered graphs on disk: what lowering and the passes made of a source graph, found again by its content.
+
+The key covers all that the result depends on: ops, attributes, types with their symbols, what is known of the inputs,
+topology and constants of the source, the code of this package and the versions under it, and what the caller adds
+(target, mode, the framework's version). Names and origins are not part of it: the stored graph refers to those of the
+source by their place, so a graph from the cache carries the names and source lines of this very run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+
+import assay
+from assay.errors import VerifyFailed
+from assay.ir.binary import Known, decode, encode, known_from
+from assay.ir.dtypes import Array
+from assay.ir.facts import Fact
+from assay.ir.graph import Graph
+from assay.ir.verify import verify
+from assay.ops import CORE
+from assay.runtime.store import Store, digest
+
+LARGEST = 256 << 20
+"""Graphs that take more bytes, their constants included, are not kept."""
+
+
+_MAKERS = ("limits.py", "ir", "ops", "passes", "frontends", "runtime")
+"""The parts of this package that make a lowered graph what it is."""
+
+
+def _code() -> str:
+    """A digest of the source of `_MAKERS`, so that an edit makes new keys."""
+    package = Path(assay.__file__).parent
+    files = [path for part in _MAKERS for path in (package / part, *sorted((package / part).rglob("*.py")))]
+    named = [(str(path.relative_to(package)), path.read_bytes()) for path in files if path.is_file()]
+    return digest(*(item for pair in named for item in pair))
+
+
+_ENVIRONMENT = (assay.__version__, _code(), np.__version__, ml_dtypes.__version__)
+"""What a result depends on besides the model. Read here, when the code is loaded: a later edit is not what runs."""
+
+
+def lowered_graph(
+    source: Graph,
+    facts: Sequence[Fact],
+    build: Callable[[], Graph],
+    *,
+    store: Store | None,
+    options: Sequence[str] = (),
+) -> Graph:
+    """What `build` makes of `source`, taken from `store` if it is there, else put there. Without a store, `build()`.
+
+    `facts` are those of the inputs that lowering is given. `options` are all else that the result depends on.
+    """
+    if store is None:
+        return build()
+    known = known_from(source)
+    key = graph_key(source, facts, options, known)
+    found = _found(store.get(key), source, known)
+    if found is not None:
+        return found
+    built = build()
+    content = encode(built, known)
+    if len(content) <= LARGEST:
+        store.put(key, content)
+    return built
+
+
+def graph_key(source: Graph, facts: Sequence[Fact], options: Sequence[str], known: Known | None = None) -> str:
+    """The key of what lowering and the passes make of `source`."""
+    shared = known or known_from(source)
+    told = json.dumps([[str(fact.type), None if fact.value is None else _told(fact.value)] for fact in facts])
+    arrays = [digest(str(array.dtype), str(array.shape), _bytes(array)) for array in shared.arrays]
+    return digest("lowered graph", *_ENVIRONMENT, str(len(options)), *options, encode(source, shared), told, *arrays)
+
+
+def _found(content: bytes | None, source: Graph, known: Known) -> Graph | None:
+    """The graph that an entry holds; None unless it keeps the rules and has only ops that `source` can lead to."""
+    if content is None:
+        return None
+    try:
+        graph = decode(content, known)
+        verify(graph)
+    except (ValueError, VerifyFailed):
+        return None
+    theirs = {node.op for node in source.walk()}
+    ops = {node.attrs.get("target") if node.op == "opaque" else node.op for node in graph.walk()}
+    fits = len(graph.inputs) == len(source.inputs) and len(graph.outputs) == len(source.outputs)
+    return graph if fits and all(op in theirs or op in CORE for op in ops) else None
+
+
+def _told(value: Array) -> list[str]:
+    """The content of a fact: numbers or dims as text."""
+    return [str(value.dtype), str(value.shape), *map(str, value.ravel().tolist())]
+
+
+def _bytes(array: Array) -> bytes:
+    return json.dumps(array.ravel().tolist()).encode("ascii") if array.dtype == object else array.tobytes()

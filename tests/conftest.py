@@ -1,0 +1,12 @@
+"""What every test runs under: a cache of its own, and torch kept off instructions that end some machines' runs."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+
+
+_FOLDER = tempfile.TemporaryDirectory(prefix="assay-tests-")
+os.environ["ASSAY_CACHE_DIR"] = _FOLDER.name
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+
