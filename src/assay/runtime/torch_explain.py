@@ -169,8 +169,8 @@ _JUMPS = {
 
 
 def _counted_breaks(breaks: Iterable[Break]) -> tuple[GraphBreak, ...]:
-    counts = Counter(breaks)
-    return tuple(GraphBreak(b.file, b.line, b.code, *_told(b.message), count) for b, count in counts.items())
+    counts = Counter((each.file, each.line, each.code, *_told(each.message)) for each in breaks)
+    return tuple(GraphBreak(*found, count) for found, count in counts.items())
 
 
 def _told(message: str) -> tuple[str, tuple[str, ...]]:
