@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 
-
 _FOLDER = tempfile.TemporaryDirectory(prefix="assay-tests-")
 os.environ["ASSAY_CACHE_DIR"] = _FOLDER.name
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
-

@@ -192,6 +192,15 @@ def test_what_fails_to_build_is_not_stored(store: Store, tmp_path: Path) -> None
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("where", ["source", "result"])
+def test_a_graph_that_cannot_be_written_is_built_every_time(store: Store, tmp_path: Path, where: str) -> None:
+    odd = replace(built(), nodes=(Node("op", (), (), Origin("o"), {"a": object()}),))
+    source, result = (odd, built()) if where == "source" else (built(), odd)
+    for _ in range(2):
+        assert lowered_graph(source, [], lambda: result, store=store) is result
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_random_graphs_are_found_again(store: Store, seed: int) -> None:
     first = Counted(random_case(np.random.default_rng(seed)).graph)

@@ -260,7 +260,7 @@ def test_a_folder_that_was_removed_is_one_warning(store: Store) -> None:
 
 
 def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
-    size = 100_000
+    size = 300_000
     store = Store(tmp_path, limit=10 * (size + 100))
     keys = [digest(str(number)) for number in range(11)]
     for age, key in enumerate(keys[:10]):
@@ -273,7 +273,7 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path: Path) -> None:
 
 
 def test_the_number_of_small_entries_is_bounded_too(tmp_path: Path) -> None:
-    store = Store(tmp_path, limit=1 << 20)
+    store = Store(tmp_path, limit=4 << 20)
     for number in range(100):
         store.put(digest(str(number)), b"")
     assert 10 <= len(list(tmp_path.iterdir())) <= 16

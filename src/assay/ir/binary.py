@@ -237,10 +237,14 @@ class _Reader:
             return tuple([self.attr(part) for part in cast("list[Any]", item)])
         return self.tagged(**cast("dict[str, Any]", item)) if isinstance(item, dict) else item
 
-    def tagged(self, dtype: str | None = None, bytes: str | None = None, tensor: Any = None) -> Attr:
+    def tagged(self, dtype: str | None = None, bytes: str | None = None, tensor: int | None = None) -> Attr:
         if dtype is not None:
             return dtypes.by_name(dtype)
-        return self.arrays[tensor] if bytes is None else bytes.encode("latin-1")
+        if bytes is not None:
+            return bytes.encode("latin-1")
+        if tensor is None:
+            raise ValueError("an attribute has no content")
+        return self.arrays[tensor]
 
 
 def _tensors(rows: list[Any], data: memoryview) -> Iterable[Array]:

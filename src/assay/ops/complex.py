@@ -28,7 +28,7 @@ def _split_types(x: Fact) -> list[Type]:
 
 def _join_types(x: Fact) -> list[Type]:
     assert isinstance(x.type, TensorType)
-    if x.shape is not None and (not x.shape or isinstance(x.shape[-1], int) and x.shape[-1] != 2):
+    if x.shape is not None and (not x.shape or (isinstance(x.shape[-1], int) and x.shape[-1] != 2)):
         raise ValueError(f"the last axis of a tensor of shape {list(x.shape)} does not hold pairs")
     return [TensorType(WHOLE[x.type.dtype], None if x.shape is None else x.shape[:-1])]
 

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from assay.ir import dtypes
-from assay.ir.dtypes import FLOATS, Array, DType
+from assay.ir.dtypes import COMPLEX, FLOATS, Array, DType
 from assay.ops import samples as make
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.shapes import broadcasting, same
@@ -66,14 +66,26 @@ def _nextafter_parts(b: Any, x: Any, y: Any) -> Any:
     return b.where(invalid, b.add(x, y), b.where(b.eq(x, y), y, moved))
 
 
+def _exp2_parts(b: Any, x: Any) -> Any:
+    return b.pow(2.0, x)
+
+
+def _log2_parts(b: Any, x: Any) -> Any:
+    return b.mul(b.log(x), 1 / math.log(2))
+
+
+def _log10_parts(b: Any, x: Any) -> Any:
+    return b.mul(b.log(x), 1 / math.log(10))
+
+
 WIDE, FUNCTION = Compute.WIDE, Tolerance.FUNCTION
 
 # name: (documentation, inputs, reference, parts, how it is computed, tolerance, sample range)
 _TABLE: dict[str, tuple[str, int, Reference, Parts, Compute, Tolerance, Range]] = {
     "copysign": ("|x| with the sign of y.", 2, np.copysign, _copysign_parts, WIDE, Tolerance.EXACT, (-4, 4)),
-    "exp2": ("2ˣ.", 1, np.exp2, lambda b, x: b.pow(2.0, x), WIDE, FUNCTION, (-4, 4)),
-    "log2": ("The logarithm to base 2.", 1, np.log2, lambda b, x: _log_parts(b, x, 2.0), WIDE, FUNCTION, (0.1, 4)),
-    "log10": ("The logarithm to base 10.", 1, np.log10, lambda b, x: _log_parts(b, x, 10.0), WIDE, FUNCTION, (0.1, 4)),
+    "exp2": ("2ˣ.", 1, np.exp2, _exp2_parts, WIDE, FUNCTION, (-4, 4)),
+    "log2": ("The logarithm to base 2.", 1, np.log2, _log2_parts, WIDE, FUNCTION, (0.1, 4)),
+    "log10": ("The logarithm to base 10.", 1, np.log10, _log10_parts, WIDE, FUNCTION, (0.1, 4)),
     "hypot": ("√(x² + y²), without overflow on the way.", 2, np.hypot, _hypot_parts, WIDE, FUNCTION, (-4, 4)),
     "atan2": ("The angle of the point (y, x), in (−π, π].", 2, np.arctan2, _atan2_parts, WIDE, FUNCTION, (-4, 4)),
     "nextafter": (
@@ -88,8 +100,8 @@ _TABLE: dict[str, tuple[str, int, Reference, Parts, Compute, Tolerance, Range]] 
 }
 
 
-def _log_parts(b: Any, x: Any, base: float) -> Any:
-    return b.mul(b.log(x), 1 / math.log(base))
+_ON_COMPLEX = {"exp2", "log2", "log10"}
+"""The functions that are also defined on complex numbers."""
 
 
 def _named(name: str, function: Reference, doc: str, inputs: int) -> Reference:
@@ -113,7 +125,7 @@ def sign_bit(x: Array) -> Array:
 for _name, (_doc, _inputs, _reference, _parts, _compute, _tolerance, (_low, _high)) in _TABLE.items():
     op(
         "T -> T" if _inputs == 1 else "T, T -> T",
-        T=FLOATS,
+        T=(*FLOATS, *COMPLEX) if _name in _ON_COMPLEX else FLOATS,
         shape=same if _inputs == 1 else broadcasting,
         parts=_parts,
         compute=_compute,

@@ -124,7 +124,8 @@ def _solved_shape(a: Fact, *others: Fact, **attrs: Any) -> list[Shape]:
 
 
 def _reflected_shape(a: Fact, tau: Fact, c: Fact, *, adjoint: bool) -> list[Shape]:
-    _matrix(a), _matrix(c)
+    for matrices in (a, c):
+        _matrix(matrices)
     return [c.shape]
 
 
@@ -173,7 +174,13 @@ def _hermitian(rng: Rng, dtype: DType) -> Iterable[Sample]:
 
 
 def _systems(rng: Rng, dtype: DType) -> Iterable[Sample]:
-    for left, right in (((3, 3), (3, 2)), ((2, 3, 3), (3, 1)), ((3, 3), (2, 3, 2)), ((2, 2), (2, 0)), ((0, 2, 2), (2, 2))):
+    for left, right in (
+        ((3, 3), (3, 2)),
+        ((2, 3, 3), (3, 1)),
+        ((3, 3), (2, 3, 2)),
+        ((2, 2), (2, 0)),
+        ((0, 2, 2), (2, 2)),
+    ):
         yield Sample((_drawn(rng, dtype, left), draw(rng, dtype, right)), {}, (0,))
 
 
@@ -205,7 +212,7 @@ def _eliminated(x: Array) -> tuple[Array, Array, Array]:
     pivots = np.empty((len(table), steps), np.int32)
     first_zero = np.zeros(len(table), np.int32)
     for j in range(steps):
-        column = table[:, j:, j]
+        column: Any = table[:, j:, j]
         best = j + np.argmax(np.abs(column.real) + np.abs(column.imag), axis=1)
         pivots[:, j] = best + 1
         lifted = table[each, best].copy()
@@ -356,8 +363,22 @@ def solve_triangular(a: Array, b: Array, *, upper: bool = False, unit: bool = Fa
     return _substituted(a, b, upper)
 
 
-_PADE = (64764752532480000, 32382376266240000, 7771770303897600, 1187353796428800, 129060195264000, 10559470521600)
-_PADE = (*_PADE, 670442572800, 33522128640, 1323241920, 40840800, 960960, 16380, 182, 1)
+_PADE: tuple[int, ...] = (
+    64764752532480000,
+    32382376266240000,
+    7771770303897600,
+    1187353796428800,
+    129060195264000,
+    10559470521600,
+    670442572800,
+    33522128640,
+    1323241920,
+    40840800,
+    960960,
+    16380,
+    182,
+    1,
+)
 
 
 @op("T -> T", shape=_same_square, samples=_squares, **_HOST)

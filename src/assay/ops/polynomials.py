@@ -35,19 +35,18 @@ def _degrees(x: Array, n: Array) -> tuple[Array, Array]:
     return x, np.where(np.isfinite(n), np.trunc(np.where(np.isfinite(n), n, 0.0)), -1.0)
 
 
+_FIRST: dict[str, tuple[float, float]] = {"t": (1, 0), "u": (2, 0), "v": (2, -1), "w": (2, 1)}
+"""The slope and the offset of the polynomials of degree one."""
+
+
 def chebyshev(kind: str) -> Polynomial:
     """Chebyshev polynomials of the first (t), second (u), third (v) or fourth (w) kind."""
-    first: Callable[[Array], Array] = {
-        "t": lambda x: x,
-        "u": lambda x: 2 * x,
-        "v": lambda x: 2 * x - 1,
-        "w": lambda x: 2 * x + 1,
-    }[kind]
+    slope, offset = _FIRST[kind]
 
     def polynomial(x: Array, n: Array) -> Array:
         x, degree = _degrees(x, n)
         inside = (degree > 6) & (np.abs(x) < 1)
-        by_steps = _recurred(x, np.where(inside, 0.0, degree), first(x), lambda k, x, p, q: 2 * x * p - q)
+        by_steps = _recurred(x, np.where(inside, 0.0, degree), slope * x + offset, lambda k, x, p, q: 2 * x * p - q)
         angle = np.arccos(np.where(inside, x, 0.5))
         half = angle / 2
         by_angle = {

@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from assay.ir.dtypes import FLOATS, INTEGERS, Array
+from assay.ir.facts import Fact
+from assay.ir.types import Shape
 from assay.ops import samples as make
 from assay.ops.bessel import (
     airy_ai,
@@ -69,13 +71,31 @@ def _erfinv(x: Array) -> Array:
     return np.copysign(np.where(size < 1, guess, ends), x)
 
 
-_TAIL = (-7.784894002430293e-3, -3.223964580411365e-1, -2.400758277161838, -2.549732539343734, 4.374664141464968)
-_TAIL = (*_TAIL, 2.938163982698783)
+_TAIL: tuple[float, ...] = (
+    -7.784894002430293e-3,
+    -3.223964580411365e-1,
+    -2.400758277161838,
+    -2.549732539343734,
+    4.374664141464968,
+    2.938163982698783,
+)
 _TAIL_BELOW = (7.784695709041462e-3, 3.224671290700398e-1, 2.445134137142996, 3.754408661907416, 1.0)
-_BODY = (-3.969683028665376e1, 2.209460984245205e2, -2.759285104469687e2, 1.383577518672690e2, -3.066479806614716e1)
-_BODY = (*_BODY, 2.506628277459239)
-_BODY_BELOW = (-5.447609879822406e1, 1.615858368580409e2, -1.556989798598866e2, 6.680131188771972e1, -1.328068155288572e1)
-_BODY_BELOW = (*_BODY_BELOW, 1.0)
+_BODY: tuple[float, ...] = (
+    -3.969683028665376e1,
+    2.209460984245205e2,
+    -2.759285104469687e2,
+    1.383577518672690e2,
+    -3.066479806614716e1,
+    2.506628277459239,
+)
+_BODY_BELOW: tuple[float, ...] = (
+    -5.447609879822406e1,
+    1.615858368580409e2,
+    -1.556989798598866e2,
+    6.680131188771972e1,
+    -1.328068155288572e1,
+    1.0,
+)
 
 
 def _ndtri(p: Array) -> Array:
@@ -135,8 +155,18 @@ def _digamma(x: Array) -> Array:
     return np.where(np.isnan(x) | (x == -np.inf), np.nan, np.where(pole, ends, np.where(x == np.inf, np.inf, result)))
 
 
-_ZETA_TERMS = (12.0, -720.0, 30240.0, -1209600.0, 47900160.0, -1.8924375803183791606e9, 7.47242496e10)
-_ZETA_TERMS = (*_ZETA_TERMS, -2.950130727918164224e12, 1.1646782814350067249e14, -4.5979787224074726105e15)
+_ZETA_TERMS: tuple[float, ...] = (
+    12.0,
+    -720.0,
+    30240.0,
+    -1209600.0,
+    47900160.0,
+    -1.8924375803183791606e9,
+    7.47242496e10,
+    -2.950130727918164224e12,
+    1.1646782814350067249e14,
+    -4.5979787224074726105e15,
+)
 """(2k)! / B₂ₖ of the Euler-Maclaurin sum."""
 
 
@@ -321,10 +351,14 @@ def polygamma(x: Array, *, order: int) -> Array:
     return _polygamma(x, order)
 
 
+def _twice(x: Fact) -> list[Shape]:
+    return [x.shape, x.shape]
+
+
 @op(
     "T -> T, i32",
     T=FLOATS,
-    shape=lambda x: [x.shape, x.shape],
+    shape=_twice,
     compute=Compute.WIDE,
     host=True,
     samples=lambda rng, dtype: [Sample((make.draw(rng, dtype, shape, -9, 9),)) for shape in ((3, 4), (), (0,))],

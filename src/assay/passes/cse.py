@@ -55,9 +55,11 @@ def _merge(graph: Graph, seen: dict[Any, _First], replaced: Replaced) -> Graph:
 
 def _with_origins(node: Node, merged: Sequence[Origin]) -> Node:
     """The node with the origins of those that it stands for; one that only repeats its own tells nothing."""
+    if not merged:
+        return node
     own = replace(node.origin, merged=())
     others = tuple(origin for origin in dict.fromkeys((*node.origin.merged, *merged)) if origin != own)
-    return node if not merged else replace(node, origin=replace(own, merged=others))
+    return replace(node, origin=replace(own, merged=others))
 
 
 def _mergeable(node: Node) -> bool:

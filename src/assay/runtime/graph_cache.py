@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import ml_dtypes
@@ -60,14 +61,18 @@ def lowered_graph(
     if store is None:
         return build()
     known = known_from(source)
-    key = graph_key(source, facts, options, known)
+    try:
+        key = graph_key(source, facts, options, known)
+    except TypeError:  # an attribute of a kind that the IR does not know: such a graph has no key
+        return build()
     found = _found(store.get(key), source, known)
     if found is not None:
         return found
     built = build()
-    content = encode(built, known)
-    if len(content) <= LARGEST:
-        store.put(key, content)
+    with suppress(TypeError):
+        content = encode(built, known)
+        if len(content) <= LARGEST:
+            store.put(key, content)
     return built
 
 

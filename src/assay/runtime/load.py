@@ -4,18 +4,43 @@ from __future__ import annotations
 
 import importlib.util
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assay.errors import ImportFailed, LimitExceeded, NotFound
-from assay.limits import Limits
+from assay.ir.facts import Fact
+from assay.ir.graph import Graph
+from assay.ir.types import Type
+from assay.limits import DEFAULT, Limits
 from assay.runtime.session import Memory, Session, SessionOptions
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
+_WEIGHTS = frozenset({".pt", ".pth", ".bin", ".safetensors", ".gguf"})
 _EXPORT = "export it: torch.export.save(torch.export.export(model, arguments), 'model.pt2')"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model as its front end read it: what a session is made of."""
+
+    graph: Graph
+    facts: Sequence[Fact] | None = None
+    memory: Memory = field(default_factory=Memory)
+    signature: Any = None
+
+    @property
+    def inputs(self) -> dict[str, Type]:
+        """The types of the inputs that a run must be given, by name."""
+        pairs = zip(self.graph.input_names, self.graph.inputs, strict=True)
+        return {name: value.type for name, value in pairs if name not in self.memory.initial}
+
+    def session(self, options: SessionOptions | None = None) -> Session:
+        """The model on a target."""
+        return Session(self.graph, options, facts=self.facts, memory=self.memory, signature=self.signature)
 
 
 def load(source: str | Path | ExportedProgram, options: SessionOptions | None = None) -> Session:
@@ -26,32 +51,36 @@ def load(source: str | Path | ExportedProgram, options: SessionOptions | None = 
     Buffers that the program changes are the session's `state`.
     """
     chosen = options or SessionOptions()
+    return read(source, chosen.limits).session(chosen)
+
+
+def read(source: str | Path | ExportedProgram, limits: Limits = DEFAULT) -> Loaded:
+    """What `load` makes a session of, not lowered yet."""
     if not isinstance(source, str | Path):
-        return _of_program(source, chosen)
+        return _of_program(source)
     path = Path(source)
     if not path.is_file():
         raise NotFound(f"there is no model file '{path}'", hint="check the path")
-    reader = _READERS.get(path.suffix.lower())
-    if reader is None:
-        raise _unknown(path)
-    return reader(path, chosen)
+    reader = _READERS.get(path.suffix.lower(), _of_any)
+    return reader(path, limits)
 
 
-def _of_onnx(path: Path, options: SessionOptions) -> Session:
+def _of_onnx(path: Path, limits: Limits) -> Loaded:
     from assay.frontends.onnx import load as load_onnx
 
-    return Session(load_onnx(path, options.limits), options)
+    return Loaded(load_onnx(path, limits))
 
 
-def _of_file(path: Path, options: SessionOptions) -> Session:
-    _check_size(path, options.limits)
+def _of_file(path: Path, limits: Limits) -> Loaded:
+    if path.stat().st_size > limits.model_bytes:
+        raise LimitExceeded(f"'{path}' has more than {limits.model_bytes} bytes", hint="raise Limits.model_bytes")
     _require_torch()
     from assay.frontends.torch.archive import read_program
 
-    return _of_program(read_program(path), options)
+    return _of_program(read_program(path))
 
 
-def _of_program(program: Any, options: SessionOptions) -> Session:
+def _of_program(program: Any) -> Loaded:
     _require_torch()
     from torch.export import ExportedProgram
 
@@ -63,14 +92,10 @@ def _of_program(program: Any, options: SessionOptions) -> Session:
             hint="give a path, or a program: torch.export.export(model, arguments)",
         )
     found = import_program(program)
-    memory = Memory(found.state, found.renewals)
-    return Session(found.graph, options, facts=found.facts, memory=memory, signature=found.signature)
+    return Loaded(found.graph, found.facts, Memory(found.state, found.renewals), found.signature)
 
 
-_READERS: dict[str, Callable[[Path, SessionOptions], Session]] = {".onnx": _of_onnx, ".pt2": _of_file}
-
-MODEL_SUFFIXES = tuple(_READERS)
-"""What the names of files that `load` takes end in."""
+_READERS: dict[str, Callable[[Path, Limits], Loaded]] = {".onnx": _of_onnx, ".pt2": _of_file}
 
 
 def _require_torch() -> None:
@@ -78,16 +103,11 @@ def _require_torch() -> None:
         raise NotFound("torch is not installed", hint="`make torch` installs it")
 
 
-def _check_size(path: Path, limits: Limits) -> None:
-    if path.stat().st_size > limits.model_bytes:
-        raise LimitExceeded(f"'{path}' has more than {limits.model_bytes} bytes", hint="raise Limits.model_bytes")
-
-
-def _unknown(path: Path) -> ImportFailed:
-    """What a file that has no graph to run is, as far as it shows."""
+def _of_any(path: Path, limits: Limits) -> Loaded:
+    """A file whose name says nothing is taken for ONNX, unless it is one of torch's without a graph to run."""
     inside = zipfile.ZipFile(path).namelist() if zipfile.is_zipfile(path) else []
     if any("/code/" in name for name in inside):
-        return ImportFailed(f"'{path}' is a TorchScript archive, which is not taken", hint=_EXPORT)
-    if any(name.endswith("/data.pkl") for name in inside) or path.suffix in (".pt", ".pth", ".bin", ".safetensors"):
-        return ImportFailed(f"'{path}' holds weights and no graph", hint=f"build the model, load them, and {_EXPORT}")
-    return ImportFailed(f"'{path}' is of no kind that is known", hint=f"give {' or '.join(_READERS)}")
+        raise ImportFailed(f"'{path}' is a TorchScript archive, which is not taken", hint=_EXPORT)
+    if any(name.endswith("/data.pkl") for name in inside) or path.suffix.lower() in _WEIGHTS:
+        raise ImportFailed(f"'{path}' holds weights and no graph", hint=f"build the model, load them, and {_EXPORT}")
+    return _of_onnx(path, limits)

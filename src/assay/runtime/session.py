@@ -282,7 +282,8 @@ class Program:
 def _explained(placement: Placement) -> Iterator[NodeReport]:
     """The node that was placed and what lies in its bodies, which runs where it runs."""
     node = placement.node
-    yield NodeReport(node.origin.op, node.origin.name, _op_name(node), placement.target, placement.reason)
+    reason = placement.reason or str(node.attrs["reason"] if node.op == "opaque" else "")
+    yield NodeReport(node.origin.op, node.origin.name, _op_name(node), placement.target, reason)
     if node.op != "deferred":
         for inner in (inner for region in node.regions for inner in region.nodes):
             yield from _explained(Placement(inner, placement.target, waiting(inner)))

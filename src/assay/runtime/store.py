@@ -29,7 +29,7 @@ _VERSION = 1
 _KEY = re.compile(r"[0-9a-f]{64}")
 _SUFFIX = ".entry"
 _UNFINISHED = ".unfinished"
-_LEAST = 64 << 10  # what an entry counts as at least, which bounds their number too
+_LEAST = 256 << 10  # what an entry counts as at least, which bounds their number too: a sweep stays quick
 _ABANDONED = 3600.0  # seconds after which nobody finishes a file any more
 
 

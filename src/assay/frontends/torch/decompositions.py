@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import torch
-from torch._decomp import core_aten_decompositions, decomposition_table
+import torch._decomp.decompositions as _rules
+
+_tables: Any = torch._decomp
+_output_sizes: Callable[..., Any] = getattr(_rules, "upsample_compute_output_size")  # noqa: B009
 
 Decompositions = dict[Any, Callable[..., Any]]
 
@@ -44,16 +48,10 @@ RANDOM = (
 )
 """Ops that draw from torch's generator; only whole do they draw what eager draws."""
 
-WHOLE = (
-    "_fused_rms_norm",
-    "_scaled_dot_product_flash_attention_for_cpu",
+RESAMPLING = (
     "_upsample_nearest_exact1d",
     "_upsample_nearest_exact2d",
     "_upsample_nearest_exact3d",
-    "col2im",
-    "im2col",
-    "mish",
-    "silu",
     "upsample_bicubic2d",
     "upsample_bilinear2d",
     "upsample_linear1d",
@@ -62,14 +60,26 @@ WHOLE = (
     "upsample_nearest3d",
     "upsample_trilinear3d",
 )
+"""Ops that torch also takes apart outside of the table, see `kept_whole`."""
+
+WHOLE = (
+    "_fused_rms_norm",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "col2im",
+    "im2col",
+    "mish",
+    "silu",
+    "take",
+    *RESAMPLING,
+)
 """Ops that the core table takes apart and that have a core op of their own, which targets fuse."""
 
 
 @cache
 def decompositions() -> Decompositions:
     """torch's core decompositions and some more, less those of ops that must or should stay whole."""
-    table: Decompositions = dict(core_aten_decompositions().items())
-    known: Decompositions = dict(decomposition_table)
+    table: Decompositions = dict(_tables.core_aten_decompositions().items())
+    known: Decompositions = dict(_tables.decomposition_table)
     table.update((op, known[op]) for op in _overloads(*EXTRA_DECOMPOSITIONS) if op in known)
     for op in _overloads(*RANDOM, *WHOLE):
         table.pop(op, None)
@@ -80,3 +90,45 @@ def _overloads(*names: str) -> Iterator[Any]:
     for name in names:
         packet = getattr(torch.ops.aten, name)
         yield from (getattr(packet, overload) for overload in packet.overloads())
+
+
+@contextmanager
+def kept_whole() -> Generator[None]:
+    """Inside, graphs are traced with the ops in `RESAMPLING` whole.
+
+    torch has Python functions for them that take part in tracing whatever the table says. They are set aside here and
+    put back afterwards, as `torch.export` does it with ops that it preserves. Where sizes are symbolic and a gradient
+    is wanted, torch takes the ops apart all the same: its gradients know numbers only.
+    """
+    before: list[tuple[Any, dict[Any, Any]]] = []
+    for overload in _overloads(*RESAMPLING):
+        kernels: dict[Any, Any] = dict(overload.py_kernels)
+        before.append((overload, kernels))
+        by_scale = overload._overloadname == "vec"
+        _set_kernels(overload, {key: _sized(overload, kernel) for key, kernel in kernels.items() if by_scale})
+    try:
+        yield
+    finally:
+        for overload, kernels in before:
+            _set_kernels(overload, kernels)
+
+
+def _set_kernels(overload: Any, kernels: dict[Any, Any]) -> None:
+    overload.py_kernels.clear()
+    overload.py_kernels.update(kernels)
+    overload._dispatch_cache.clear()
+
+
+def _sized(overload: Any, apart: Callable[..., Any]) -> Callable[..., Any]:
+    """What an overload with scales does: work out the sizes, which may be symbolic, and call the one with sizes."""
+    sized = getattr(torch.ops.aten, overload._schema.name.partition("::")[2]).default
+
+    def resample(x: torch.Tensor, output: Any, *flags_and_scales: Any) -> Any:
+        *flags, scales = flags_and_scales
+        sizes = _output_sizes(x.size(), output, scales)
+        symbolic = any(isinstance(size, torch.SymInt) for size in (*x.shape, *sizes))
+        if symbolic and x.requires_grad and torch.is_grad_enabled():
+            return apart(x, output, *flags_and_scales)
+        return sized(x, sizes, *flags, *(scales or [None] * len(sizes)))
+
+    return resample

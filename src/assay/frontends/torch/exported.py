@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch._decomp import core_aten_decompositions
+from torch._ops import HigherOrderOperator
 from torch.export import ExportedProgram, default_decompositions
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec
 from torch.utils import _pytree as pytree
@@ -96,8 +98,13 @@ def import_program(program: ExportedProgram) -> Exported:
 
 def _imported(program: ExportedProgram) -> Exported:
     _check(program)
-    whole: ExportedProgram = cast(Any, program).run_decompositions(_table())
+    with warnings.catch_warnings():  # torch copies its own tree specs in a way that it warns of
+        warnings.simplefilter("ignore", FutureWarning)
+        whole: ExportedProgram = cast(Any, program).run_decompositions(_table())
     nodes = {node.name: node for node in whole.graph.nodes}
+    for node in nodes.values():
+        if isinstance(node.target, HigherOrderOperator):
+            raise ImportFailed(f"'{node.target.name()}', an op with bodies, is not supported", where=node.name)
     for spec in whole.graph_signature.input_specs:
         if isinstance(spec.arg, ConstantArgument):
             whole.graph.erase_node(nodes[spec.arg.name])

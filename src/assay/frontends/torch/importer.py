@@ -29,7 +29,7 @@ Refs = Value | tuple[Any, ...] | None
 _ATEN = torch.ops.aten
 _BY_MEMORY = {_ATEN.as_strided.default, _ATEN.as_strided_copy.default, _ATEN.as_strided_scatter.default}
 """Ops that read the memory behind a tensor, whatever part of it the tensor itself shows."""
-_BY_LAYOUT = {_ATEN._linalg_det.default, _ATEN._linalg_slogdet.default, _ATEN._linalg_solve_ex.default}
+_BY_LAYOUT = {_ATEN._linalg_det.default, _ATEN._linalg_slogdet.default}
 """Ops of which some results, which only their gradients see, depend on whether the first tensor is contiguous."""
 
 
@@ -156,7 +156,7 @@ class _Importer:
 
     def _encoded(self, arg: Any, used: list[Value]) -> Any:
         """An argument as an attribute: a tensor is the text «%i» for input number i, a symbolic number «#i»;
-        a string starts with «=», torch's name for a dtype that only torch has with «~»."""
+        a string starts with «=», torch's name for a dtype that only torch has with «~», a complex number with «+»."""
         if isinstance(arg, fx.Node):
             number = not isinstance(arg.meta.get("val"), torch.Tensor | list | tuple)
             return self._reference(self.values[arg], used, "#" if number else "%")
@@ -168,6 +168,8 @@ class _Importer:
             return None
         if isinstance(arg, str):
             return f"={arg}"
+        if isinstance(arg, complex):
+            return f"+{arg}"
         if arg is None or isinstance(arg, bool | int | float):
             return arg
         raise ImportFailed(f"an argument of type {type(arg).__name__}", hint="this kind of argument is not supported")
@@ -197,6 +199,8 @@ def decoded(template: Any, inputs: Sequence[Any], number: Callable[[Any], Any] =
         return template
     if template[0] == "=":
         return template[1:]
+    if template[0] == "+":
+        return complex(template[1:])
     if template[0] == "~":
         return getattr(torch, template.removeprefix("~torch."))
     value = inputs[int(template[1:])]

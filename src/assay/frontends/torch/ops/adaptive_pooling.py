@@ -52,12 +52,16 @@ def _shaped(b: Builder, x: Value, before: int, after: int) -> Value:
 def adaptive_average(b: Builder, n: Call, x: Value, output: Sequence[Number]) -> Results:
     first = b.rank(x) - len(output)
     axes = tuple(range(first, b.rank(x)))
-    if all(size == 1 for size in output if not isinstance(size, Value)) and _known(output):
+    if all(not isinstance(size, Value) and size == 1 for size in output):
         return b.reduce_mean(x, axes=axes, keepdims=True)
     whole = _whole_windows(b, x, first, output)
     if whole is not None:
         attrs = {"kernel": whole, "strides": whole, "pads": (0,) * (2 * len(whole)), "dilations": (1,) * len(whole)}
-        return batched(b, len(output), lambda image: [b.average_pool(image, **attrs)], x)[0]
+
+        def pooled(image: Value) -> list[Value]:
+            return [b.average_pool(image, **attrs)]
+
+        return batched(b, len(output), pooled, x)[0]
     result = widened(b, x)
     for axis, size in zip(axes, output, strict=True):
         taps, tail = _taps(b, x, axis, size), b.rank(x) - axis - 1
@@ -65,10 +69,6 @@ def adaptive_average(b: Builder, n: Call, x: Value, output: Sequence[Number]) ->
         counts = _shaped(b, b.cast(b.squeeze(taps.counts, axes=(1,)), dtype=b.dtype(result)), 0, tail)
         result = b.div(b.reduce_sum(held, axes=(axis + 1,)), counts)
     return tensor(b, result, n.dtype)
-
-
-def _known(output: Sequence[Number]) -> bool:
-    return not any(isinstance(size, Value) for size in output)
 
 
 def _whole_windows(b: Builder, x: Value, first: int, output: Sequence[Number]) -> tuple[int, ...] | None:

@@ -20,7 +20,19 @@ def tensor(b: Builder, value: Any, dtype: DType) -> Value:
         return b.constant(value, dtype)
     if b.dtype(value).kind == "complex" and dtype.kind != "complex":
         raise TypeError(f"{b.dtype(value)} as {dtype} would drop the imaginary part")
+    if b.dtype(value).is_float and dtype in _BY_WAY_OF_I32:
+        value = _within_i32(b, value)
     return value if b.dtype(value) is dtype else b.cast(value, dtype=dtype)
+
+
+_BY_WAY_OF_I32 = (dtypes.i32, dtypes.i16, dtypes.i8, dtypes.u16)
+"""Integers that torch converts floats to through i32, in which all that does not fit is the lowest number."""
+
+
+def _within_i32(b: Builder, x: Value) -> Value:
+    wide = x if b.dtype(x) in (dtypes.f32, dtypes.f64) else b.cast(x, dtype=dtypes.f32)
+    fits = b.bit_and(b.le(-(2.0**31), wide), b.lt(wide, 2.0**31))
+    return b.where(fits, wide, -(2.0**31))
 
 
 def sizes(b: Builder, dims: Sequence[Number]) -> Value:

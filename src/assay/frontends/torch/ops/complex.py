@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+
 from assay.frontends.torch.ops.common import tensor
 from assay.frontends.torch.registry import Builder, Call, Results, aten
 from assay.ir.graph import Value
@@ -71,8 +72,9 @@ def part(b: Builder, n: Call, x: Value) -> Results:
     "aten.resolve_conj.default",
     "aten.resolve_neg.default",
 )
-def conjugate(b: Builder, n: Call, x: Value) -> Results:
-    return x if ".resolve_" in n.node.op else conj(b, x)
+def conjugate(b: Builder, n: Call, x: Value | complex) -> Results:
+    value = tensor(b, x, n.dtype)
+    return value if ".resolve_" in n.node.op else conj(b, value)
 
 
 @aten("aten._neg_view.default", "aten._neg_view_copy.default")

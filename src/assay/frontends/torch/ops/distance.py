@@ -72,6 +72,8 @@ def _by_products(b: Builder, x: Value, y: Value) -> Value:
 
 @aten("aten._cdist_backward.default")
 def cdist_backward(b: Builder, n: Call, grad: Value, x: Value, y: Value, p: float, found: Value) -> Results:
+    if 0 in (*b.dims(x), *b.dims(y)):
+        return b.expand(b.constant(0, n.dtype), b.shape_of(x))
     slopes = _slopes(b, _differences(b, x, y), found, p)
     return b.reduce_sum(b.mul(slopes, b.unsqueeze(grad, axes=(-1,))), axes=(-2,))
 

@@ -43,12 +43,14 @@ _UNARY = {
 }
 _WHOLE = {"ceil", "floor", "round", "trunc"}
 """Integers are whole already."""
+_OF_TRUTH = {"abs", "relu", "sign"}
+"""Truth values stay as they are."""
 
 
 def _enter_unary(name: str, core: str) -> None:
     @aten(f"aten.{name}.default")
     def unary(b: Builder, n: Call, x: Value) -> Results:  # pyright: ignore[reportUnusedFunction]
-        if name in _WHOLE and not b.dtype(x).is_float:
+        if (name in _WHOLE and not b.dtype(x).is_float) or (name in _OF_TRUTH and n.dtype is dtypes.boolean):
             return x
         return b.emit(core, tensor(b, x, n.dtype))[0]
 
@@ -73,11 +75,14 @@ _LOGICAL = {"mul": "bit_and", "max": "bit_or", "min": "bit_and"}
 _OVERLOADS = ("default", "Tensor", "Scalar", "Scalar_Tensor", "Tensor_Scalar", "Tensor_Tensor")
 
 
+def _for(n: Call, core: str) -> str:
+    return _LOGICAL.get(core, core) if n.dtype is dtypes.boolean else core
+
+
 def _enter_binary(name: str, core: str) -> None:
     @aten(*(f"aten.{name}.{overload}" for overload in _OVERLOADS))
     def binary(b: Builder, n: Call, x: Any, y: Any) -> Results:  # pyright: ignore[reportUnusedFunction]
-        used = _LOGICAL.get(core, core) if n.dtype is dtypes.boolean else core
-        return b.emit(used, tensor(b, x, n.dtype), tensor(b, y, n.dtype))[0]
+        return b.emit(_for(n, core), tensor(b, x, n.dtype), tensor(b, y, n.dtype))[0]
 
 
 for _name, _core in _BINARY.items():
@@ -107,7 +112,8 @@ def _scaled(b: Builder, n: Call, y: Any, alpha: Any) -> Value:
 @aten("aten.add.Tensor", "aten.add.Scalar")
 def add(b: Builder, n: Call, x: Any, y: Any, alpha: Any = 1) -> Results:
     if n.dtype is dtypes.boolean:
-        return b.bit_or(tensor(b, x, n.dtype), tensor(b, y, n.dtype))
+        left, right = tensor(b, x, n.dtype), tensor(b, y, n.dtype)
+        return b.bit_or(left, b.bit_and(right, tensor(b, alpha, n.dtype)))
     return b.add(tensor(b, x, n.dtype), _scaled(b, n, y, alpha))
 
 
@@ -116,6 +122,7 @@ def sub(b: Builder, n: Call, x: Any, y: Any, alpha: Any = 1) -> Results:
     return b.sub(tensor(b, x, n.dtype), _scaled(b, n, y, alpha))
 
 
+@aten("aten.true_divide.Tensor", "aten.true_divide.Scalar")
 @aten("aten.div.Tensor", "aten.div.Scalar", "aten.div.Tensor_mode", "aten.div.Scalar_mode")
 def div(b: Builder, n: Call, x: Any, y: Any, rounding_mode: str | None = None) -> Results:
     left, right = tensor(b, x, n.dtype), tensor(b, y, n.dtype)
@@ -172,9 +179,11 @@ def where(b: Builder, n: Call, condition: Value, x: Any, y: Any) -> Results:
 
 @aten("aten.clamp.default", "aten.clamp.Tensor")
 def clamp(b: Builder, n: Call, x: Value, low: Any = None, high: Any = None) -> Results:
-    value = tensor(b, x, n.dtype)
-    above = value if low is None else b.max(value, tensor(b, low, n.dtype))
-    return above if high is None else b.min(above, tensor(b, high, n.dtype))
+    result = tensor(b, x, n.dtype)
+    for core, bound in (("max", low), ("min", high)):
+        if bound is not None:
+            result = b.emit(_for(n, core), result, tensor(b, bound, n.dtype))[0]
+    return result
 
 
 @aten("aten.fmax.default", "aten.fmin.default")
@@ -182,7 +191,7 @@ def without_nan(b: Builder, n: Call, x: Value, y: Value) -> Results:
     """The larger or smaller of two; a NaN gives way to the other."""
     left, right = tensor(b, x, n.dtype), tensor(b, y, n.dtype)
     core = "max" if ".fmax." in n.node.op else "min"
-    chosen = b.emit(_LOGICAL[core] if n.dtype is dtypes.boolean else core, left, right)[0]
+    chosen = b.emit(_for(n, core), left, right)[0]
     if not n.dtype.is_float:
         return chosen
     return b.where(b.is_nan(left), right, b.where(b.is_nan(right), left, chosen))
@@ -211,7 +220,11 @@ def hardtanh(b: Builder, n: Call, x: Value, low: float = -1.0, high: float = 1.0
 
 @aten("aten._to_copy.default", "aten.prims.convert_element_type.default")
 def convert(b: Builder, n: Call, x: Value, dtype: Any = None, **layout: Any) -> Results:
-    return tensor(b, x, n.dtype)
+    if b.dtype(x).kind != "complex" or n.dtype.kind == "complex":
+        return tensor(b, x, n.dtype)
+    if n.dtype is dtypes.boolean:
+        return b.ne(x, 0)
+    return tensor(b, b.cast(x, dtype=dtypes.f32 if b.dtype(x) is dtypes.c64 else dtypes.f64), n.dtype)
 
 
 @aten(

@@ -110,7 +110,8 @@ def _declared(b: Builder, n: Call, found: tuple[Value, ...]) -> list[Value]:
     """What is kept for the gradient in the dtypes that torch says it has; empty, or longer, where that is said."""
     results: list[Value] = []
     for value, kind in zip(found, n.types[1:], strict=True):
-        assert isinstance(kind, TensorType) and kind.shape is not None
+        assert isinstance(kind, TensorType)
+        assert kind.shape is not None
         kept = tensor(b, value, kind.dtype)
         length, own = kind.shape[0], b.dims(value)[0]
         if isinstance(length, int) and isinstance(own, int) and length != own:

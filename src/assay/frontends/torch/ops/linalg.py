@@ -204,21 +204,14 @@ def lu_solve(
 def solve_ex(b: Builder, n: Call, x: Value, right: Value, *, left: bool = True, check_errors: bool = False) -> Results:
     vector = _is_vector(b, x, right)
     columns = b.unsqueeze(right, axes=(b.rank(right),)) if vector else right
-    table, pivots, info, turned = _factored(b, n, x)
+    table, pivots, info = b.emit("lu_factor", x)
     if check_errors:
         _check(b, "linalg.solve_ex", info)
     if left:
-        found = b.lu_solve(table, pivots, columns, adjoint=turned)
+        found = b.lu_solve(table, pivots, columns)
     else:
-        found = _adjoint(b, b.lu_solve(table, pivots, _adjoint(b, columns), adjoint=not turned))
+        found = _adjoint(b, b.lu_solve(table, pivots, _adjoint(b, columns), adjoint=True))
     return (b.squeeze(found, axes=(b.rank(found) - 1,)) if vector else found), table, pivots, info
-
-
-def _factored(b: Builder, n: Call, x: Value) -> tuple[Value, Value, Value, bool]:
-    """The factors of x, or of x with rows and columns exchanged where torch does that (the gradient counts on it)."""
-    turned = n.node.attrs["contiguous"] and not is_complex(b, x)
-    table, pivots, info = b.emit("lu_factor", _turned(b, x) if turned else x)
-    return table, pivots, info, turned
 
 
 def _is_vector(b: Builder, x: Value, right: Value) -> bool:
@@ -288,16 +281,23 @@ def _parity(b: Builder, pivots: Value, dtype: DType) -> Value:
     return b.reduce_prod(b.where(moved, b.constant(-1, dtype), b.constant(1, dtype)), axes=(-1,))
 
 
+def _factored(b: Builder, n: Call, x: Value) -> tuple[Value, Value]:
+    """The factors of x, or of x with rows and columns exchanged where torch does that (the gradient counts on it)."""
+    turned = n.node.attrs["contiguous"] and not is_complex(b, x)
+    table, pivots, _ = b.emit("lu_factor", _turned(b, x) if turned else x)
+    return table, pivots
+
+
 @aten("aten._linalg_det.default")
 def det(b: Builder, n: Call, x: Value) -> Results:
-    table, pivots, *_ = _factored(b, n, x)
+    table, pivots = _factored(b, n, x)
     result = b.mul(b.reduce_prod(_diagonal(b, table), axes=(-1,)), _parity(b, pivots, n.dtype))
     return result, table, pivots
 
 
 @aten("aten._linalg_slogdet.default")
 def slogdet(b: Builder, n: Call, x: Value) -> Results:
-    table, pivots, *_ = _factored(b, n, x)
+    table, pivots = _factored(b, n, x)
     factors = _diagonal(b, table)
     sizes = size(b, factors)
     if is_complex(b, x):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from assay.frontends.torch.ops.common import tensor
 from assay.frontends.torch.ops.elementwise import truth
 from assay.frontends.torch.ops.scan import along
@@ -12,6 +14,7 @@ from assay.ir import dtypes
 from assay.ir.graph import Value
 from assay.ir.types import TensorType
 from assay.ops.reduction import count_parts
+from assay.ops.shapes import axes_of
 
 
 def _axes(b: Builder, x: Value, dims: Any) -> tuple[int, ...] | None:
@@ -118,6 +121,17 @@ def var_mean(
 @aten("aten.prims.var.default")
 def prims_var(b: Builder, n: Call, x: Value, dims: Any = None, correction: Any = 1, **layout: Any) -> Results:
     return tensor(b, _variance(b, x, dims, correction, False)[0], n.dtype)
+
+
+@aten("aten.hash_tensor.default")
+def hash_tensor(b: Builder, n: Call, x: Value, dims: Any = None, *, keepdim: bool = False, mode: int = 0) -> Results:
+    """The exclusive or of all elements as 64-bit words: a bit is set where an odd number of words has it."""
+    words = b.bitcast(tensor(b, x, dtypes.f64), dtype=dtypes.u64) if b.dtype(x).is_float else tensor(b, x, dtypes.u64)
+    places = b.constant(np.arange(64), dtypes.u64)
+    bits = b.bit_and(b.shift_right(b.unsqueeze(words, axes=(b.rank(x),)), places), 1)
+    axes = axes_of(_axes(b, x, dims), b.rank(x))
+    odd = b.bit_and(b.reduce_sum(bits, axes=axes, keepdims=keepdim), 1)
+    return b.reduce_sum(b.shift_left(odd, places), axes=(b.rank(odd) - 1,))
 
 
 @aten("aten.dist.default")

@@ -164,7 +164,7 @@ def masked_scatter(b: Builder, n: Call, x: Value, mask: Value, source: Value) ->
 @aten("aten.masked_scatter_backward.default")
 def masked_scatter_backward(b: Builder, n: Call, gradient: Value, mask: Value, shape: list[Number]) -> Results:
     held = b.expand(truth(b, mask), b.shape_of(gradient))
-    kept = b.gather_nd(gradient, b.transpose(b.nonzero(held), perm=(1, 0)))
+    kept = b.gather_nd(gradient, _held(b, held))
     target = sizes(b, shape)
     count = b.reshape(b.reduce_prod(target), [1])
     missing = b.max(b.sub(count, b.shape_of(kept)), 0)
@@ -177,12 +177,19 @@ def masked_scatter_backward(b: Builder, n: Call, gradient: Value, mask: Value, s
 
 @aten("aten.nonzero.default")
 def nonzero(b: Builder, n: Call, x: Value) -> Results:
-    return b.transpose(b.nonzero(truth(b, x)), perm=(1, 0))
+    return _held(b, truth(b, x))
+
+
+def _held(b: Builder, mask: Value) -> Value:
+    """Where a mask holds, one row a place; a place of rank 0 is told by no numbers."""
+    if b.rank(mask):
+        return b.transpose(b.nonzero(mask), perm=(1, 0))
+    return b.slice(b.transpose(b.nonzero(b.reshape(mask, [1])), perm=(1, 0)), [0], [0], [1], axes=(1,))
 
 
 @aten("aten.nonzero_static.default")
 def nonzero_static(b: Builder, n: Call, x: Value, *, size: Number, fill_value: int = -1) -> Results:
-    found = b.transpose(b.nonzero(truth(b, x)), perm=(1, 0))
+    found = _held(b, truth(b, x))
     filler = b.expand(b.constant(fill_value, dtypes.i64), sizes(b, [size, b.rank(x)]))
     return b.slice(b.concat(found, filler, axis=0), [0], sizes(b, [size]), [1], axes=(0,))
 
@@ -190,7 +197,7 @@ def nonzero_static(b: Builder, n: Call, x: Value, *, size: Number, fill_value: i
 @aten("aten.masked_select.default")
 def masked_select(b: Builder, n: Call, x: Value, mask: Value) -> Results:
     held = b.bit_or(truth(b, mask), b.expand(b.constant(False), b.shape_of(x)))
-    return b.gather_nd(b.expand(x, b.shape_of(held)), b.transpose(b.nonzero(held), perm=(1, 0)))
+    return b.gather_nd(b.expand(x, b.shape_of(held)), _held(b, held))
 
 
 @aten("aten.repeat_interleave.Tensor")

@@ -1,15 +1,14 @@
-"""aten ops on ordered elements: sorting, ranks, searching, different elements, histograms.
+"""aten ops on ordered elements: sorting, ranks, searching, different elements.
 
-Among equal elements torch leaves open which of them `topk`, `kthvalue`, `median` and `mode` point to; here it is the
-first in the order of positions, for `mode` the last.
+Among equal elements torch leaves open which of them `topk`, `kthvalue`, `median` and `mode` point to, and the order in
+which an unstable sort of many elements puts them; here they stand in the order of positions, and `mode` takes the last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
-from assay.frontends.torch.ops.common import Number, promoted, sizes, tensor
+from assay.frontends.torch.ops.common import Number, promoted, tensor
 from assay.frontends.torch.ops.scan import along
 from assay.frontends.torch.registry import Builder, Call, Results, aten
 from assay.ir import dtypes
@@ -213,84 +212,3 @@ def _asked(b: Builder, results: tuple[Value, Value], *wanted: bool) -> tuple[Val
     """What was asked for; torch gives an empty vector in place of the rest."""
     nothing = b.constant([], dtypes.i64)
     return tuple(result if flag else nothing for result, flag in zip(results, wanted, strict=True))
-
-
-# --- histograms
-
-
-@aten("aten.histc.default")
-def histc(b: Builder, n: Call, x: Value, bins: int = 100, low: Any = 0, high: Any = 0) -> Results:
-    flat = b.reshape(x, [-1])
-    start, end = _range(b, flat, low, high)
-    inside = b.bit_and(b.le(start, flat), b.le(flat, end))
-    scaled = b.mul(b.sub(flat, start), b.div(b.constant(bins, n.dtype), b.sub(end, start)))
-    return _counted(b, n, inside, b.cast(b.where(inside, scaled, 0.0), dtype=dtypes.i64), bins, None)
-
-
-def _range(b: Builder, x: Value, low: Any, high: Any) -> tuple[Value, Value]:
-    """The bounds of a histogram; equal ones stand for those of the data, and those are never equal."""
-    kind = b.dtype(x)
-    if low != high:
-        return b.constant(low, kind), b.constant(high, kind)
-    empty = 0 in b.dims(x)
-    start = b.constant(low, kind) if empty or low != 0 else b.reduce_min(x)
-    end = b.constant(high, kind) if empty or high != 0 else b.reduce_max(x)
-    flat = b.eq(start, end)
-    return b.where(flat, b.sub(start, 1.0), start), b.where(flat, b.add(end, 1.0), end)
-
-
-def _counted(b: Builder, n: Call, inside: Value, place: Value, bins: Number, weight: Value | None) -> Value:
-    """The weights (ones) that fall into each of `bins` places; the end of the last bin belongs to it."""
-    one = b.constant(1, n.dtype) if weight is None else weight
-    counted = b.where(inside, b.expand(one, b.shape_of(place)), b.constant(0, n.dtype))
-    last = b.sub(tensor(b, bins, dtypes.i64), 1)
-    places = b.unsqueeze(b.max(b.min(place, last), 0), axes=(1,))
-    blank = b.expand(b.constant(0, n.dtype), sizes(b, [bins]))
-    return b.scatter_nd(blank, places, counted, reduction="add")
-
-
-def _between(b: Builder, n: Call, flat: Value, edges: Value, weight: Value | None) -> Value:
-    """How much falls between neighbouring edges."""
-    bins = b.sub(scalar_size(b, edges, 0), 1)
-    inside = b.bit_and(b.le(b.gather(edges, 0, axis=0), flat), b.le(flat, b.gather(edges, -1, axis=0)))
-    return _counted(b, n, inside, b.sub(b.search_sorted(edges, flat, right=True), 1), bins, weight)
-
-
-def _density(b: Builder, count: Value, edges: Value) -> Value:
-    widths = b.sub(b.slice(edges, [1], [2**62], [1], axes=(0,)), b.slice(edges, [0], [-1], [1], axes=(0,)))
-    return b.div(count, b.mul(widths, b.reduce_sum(count)))
-
-
-@aten("aten.histogram.bins_tensor")
-def histogram(
-    b: Builder, n: Call, x: Value, edges: Value, *, weight: Value | None = None, density: bool = False
-) -> Results:
-    flat_weight = None if weight is None else b.reshape(weight, [-1])
-    count = _between(b, n, b.reshape(x, [-1]), edges, flat_weight)
-    return _density(b, count, edges) if density else count, edges
-
-
-@aten("aten.histogram.bin_ct")
-def histogram_of(
-    b: Builder,
-    n: Call,
-    x: Value,
-    bins: int = 100,
-    *,
-    range: Sequence[float] | None = None,
-    weight: Value | None = None,
-    density: bool = False,
-) -> Results:
-    flat = b.reshape(x, [-1])
-    start, end = _range(b, flat, *(range or (0, 0)))
-    return histogram(b, n, x, _edges(b, start, end, bins), weight=weight, density=density)
-
-
-def _edges(b: Builder, start: Value, end: Value, bins: int) -> Value:
-    """bins + 1 evenly spaced numbers; the upper half counts back from the end, as torch's linspace does."""
-    kind = b.dtype(start)
-    step = b.div(b.sub(end, start), b.constant(bins, kind))
-    line = b.iota(bins + 1)
-    up = b.add(start, b.mul(step, b.cast(line, dtype=kind)))
-    down = b.sub(end, b.mul(step, b.cast(b.sub(bins, line), dtype=kind)))
-    return b.where(b.lt(line, (bins + 1) // 2), up, down)

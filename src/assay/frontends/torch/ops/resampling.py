@@ -1,0 +1,213 @@
+"""aten's resampling of whole axes and padding with what is at the edge, and their gradients.
+
+Each axis is a linear map of its own, so a gradient is a product with one matrix an axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from assay.frontends.torch.ops.common import Number, sizes, tensor
+from assay.frontends.torch.ops.normalization import widened
+from assay.frontends.torch.ops.pooling import along
+from assay.frontends.torch.registry import Builder, Call, Results, aten
+from assay.ir import dtypes
+from assay.ir.dtypes import Array, DType
+from assay.ir.graph import Value
+from assay.ops.parts import scalar_size
+from assay.ops.resize import Line, taps_of
+
+_PLAIN: Mapping[str, Any] = {
+    "rounding": "floor",
+    "cubic_a": -0.75,
+    "antialias": False,
+    "exclude_outside": False,
+}
+_SMOOTH: Mapping[str, Any] = {"rounding": "floor", "cubic_a": -0.5, "antialias": True, "exclude_outside": True}
+
+_WEIGHTED: Mapping[str, Mapping[str, Any]] = {
+    "upsample_linear1d": {"mode": "linear", **_PLAIN},
+    "upsample_bilinear2d": {"mode": "linear", **_PLAIN},
+    "upsample_trilinear3d": {"mode": "linear", **_PLAIN},
+    "upsample_bicubic2d": {"mode": "cubic", **_PLAIN},
+    "_upsample_bilinear2d_aa": {"mode": "linear", **_SMOOTH},
+    "_upsample_bicubic2d_aa": {"mode": "cubic", **_SMOOTH},
+}
+_NEAREST: Mapping[str, Mapping[str, Any]] = {
+    "upsample_nearest": {"mode": "nearest", "transform": "asymmetric", **_PLAIN},
+    "_upsample_nearest_exact": {"mode": "nearest", "transform": "half_pixel", **_PLAIN, "rounding": "half_up"},
+}
+"""What the core op `resize` calls them."""
+
+
+def _ratios(old: Sequence[Any], new: Sequence[Any], scales: Sequence[float | None]) -> tuple[float, ...] | None:
+    """How much each axis grows where a scale is given; None where all follow from the sizes."""
+    if not any(scales):
+        return None
+    return tuple(s if s else n / max(o, 1) for o, n, s in zip(old, new, scales, strict=True))
+
+
+def _known(b: Builder, values: Sequence[Number]) -> tuple[int, ...]:
+    return b.ints(sizes(b, values), "sizes")
+
+
+# --- weighted means
+
+
+def _enter_weighted(name: str, fixed: Mapping[str, Any]) -> None:
+    @aten(f"aten.{name}.default")
+    def resample(  # pyright: ignore[reportUnusedFunction]
+        b: Builder, n: Call, x: Value, output: Sequence[Number], align: bool, *scales: Any, **named: Any
+    ) -> Results:
+        if not b.dtype(x).is_float:
+            raise TypeError(f"torch interpolates {b.dtype(x)} in a way of its own")
+        old = [scalar_size(b, x, axis) for axis in range(2, b.rank(x))]
+        how = _how(b, old, output, align, (*scales, *named.values()), fixed["antialias"])
+        return b.resize(x, sizes(b, output), axes=tuple(range(2, b.rank(x))), **how, **fixed)
+
+    @aten(f"aten.{name}_backward.default")
+    def backward(  # pyright: ignore[reportUnusedFunction]
+        b: Builder,
+        n: Call,
+        grad: Value,
+        output: Sequence[Number],
+        shape: Sequence[Number],
+        align: bool,
+        *scales: Any,
+        **named: Any,
+    ) -> Results:
+        how = _how(b, shape[2:], output, align, (*scales, *named.values()), fixed["antialias"])
+        pairs = list(zip(_known(b, shape[2:]), _known(b, output), strict=True))
+        lines = [Line(old, new, _growth(old, new, how["scales"], i)) for i, (old, new) in enumerate(pairs)]
+        return _transposed(b, n, grad, [_matrix(line.size, taps_of(line, {**fixed, **how})) for line in lines])
+
+
+def _how(
+    b: Builder, old: Sequence[Number], new: Sequence[Number], align: bool, scales: Sequence[Any], antialias: bool
+) -> dict[str, Any]:
+    """The attributes `transform` and `scales`. With antialiasing, aligned corners only change the scale."""
+    if align and antialias:
+        pairs = list(zip(_known(b, old), _known(b, new), strict=True))
+        if any(o < 2 or s < 2 for o, s in pairs):
+            raise ValueError("the corners of a single element cannot be aligned")
+        return {"transform": "half_pixel", "scales": tuple((s - 1) / (o - 1) for o, s in pairs)}
+    if align:
+        return {"transform": "align_corners", "scales": None}
+    partial = any(scales) and not all(scales)
+    ratios = _ratios(_known(b, old), _known(b, new), scales) if partial else tuple(scales) if any(scales) else None
+    return {"transform": "half_pixel", "scales": ratios}
+
+
+def _growth(old: int, new: int, ratios: Sequence[float] | None, index: int) -> float:
+    return new / max(old, 1) if ratios is None else ratios[index]
+
+
+for _name, _fixed in _WEIGHTED.items():
+    _enter_weighted(_name, _fixed)
+
+
+def _matrix(size: int, taps: Any) -> Array:
+    """What each old element counts for each new one: (new, old)."""
+    matrix = np.zeros((len(taps.positions), size))
+    weights = np.ones(taps.positions.shape) if taps.weights is None else taps.weights
+    np.add.at(matrix, (np.arange(len(matrix))[:, None], taps.positions), weights)
+    return matrix
+
+
+def _transposed(b: Builder, n: Call, grad: Value, matrices: Sequence[Array]) -> Value:
+    result = widened(b, grad)
+    for axis, matrix in enumerate(matrices, start=2):
+        result = along(b, result, axis, b.constant(matrix, b.dtype(result)))
+    return tensor(b, result, n.dtype)
+
+
+# --- the nearest element
+
+
+def _places(b: Builder, old: Value, new: Value, scale: float | None, shift: float, dtype: DType) -> Value:
+    """The old elements that the new ones copy, in the arithmetic of torch, which decides between neighbours."""
+    step = b.div(b.cast(old, dtype=dtype), b.cast(new, dtype=dtype)) if not scale else b.constant(1.0 / scale, dtype)
+    at = b.mul(b.add(b.cast(b.iota(new), dtype=dtype), shift), step)
+    return b.min(b.cast(b.floor(at), dtype=dtypes.i64), b.sub(old, 1))
+
+
+def _enter_nearest(family: str, rank: int, attrs: Mapping[str, Any]) -> None:
+    shift = 0.5 if "exact" in family else 0.0
+
+    @aten(f"aten.{family}{rank}d.default")
+    def nearest(  # pyright: ignore[reportUnusedFunction]
+        b: Builder, n: Call, x: Value, output: Sequence[Number], *scales: Any, **named: Any
+    ) -> Results:
+        factors = [*scales, *named.values()] or [None] * rank
+        work = dtypes.f64 if b.dtype(x) is dtypes.f64 else dtypes.f32
+        old = [scalar_size(b, x, 2 + i) for i in range(rank)]
+        new = [tensor(b, size, dtypes.i64) for size in output]
+        places = [_places(b, o, s, f, shift, work) for o, s, f in zip(old, new, factors, strict=True)]
+        whole = _as_resize(b, x, old, new, factors, places, attrs)
+        if whole is not None:
+            return whole
+        for axis, line in enumerate(places, start=2):
+            x = b.gather(x, line, axis=axis)
+        return x
+
+    @aten(f"aten.{family}{rank}d_backward.default")
+    def backward(  # pyright: ignore[reportUnusedFunction]
+        b: Builder, n: Call, grad: Value, output: Sequence[Number], shape: Sequence[Number], *scales: Any, **named: Any
+    ) -> Results:
+        factors = [*scales, *named.values()] or [None] * rank
+        result = widened(b, grad)
+        for axis, (old, new, factor) in enumerate(zip(shape[2:], output, factors, strict=True), start=2):
+            size, count = (tensor(b, value, dtypes.i64) for value in (old, new))
+            places = _places(b, size, count, factor, shift, b.dtype(result))
+            result = along(b, result, axis, _copies(b, places, size, b.dtype(result)))
+        return tensor(b, result, n.dtype)
+
+
+def _copies(b: Builder, places: Value, size: Value, dtype: DType) -> Value:
+    """The matrix (new, old) of a copy from these places."""
+    return b.cast(b.eq(b.unsqueeze(places, axes=(1,)), b.iota(size)), dtype=dtype)
+
+
+def _as_resize(
+    b: Builder,
+    x: Value,
+    old: Sequence[Value],
+    new: Sequence[Value],
+    factors: Sequence[float | None],
+    places: Sequence[Value],
+    attrs: Mapping[str, Any],
+) -> Value | None:
+    """The core op, where all sizes are known and it copies from the same places."""
+    sides = [[b.fact(value).concrete for value in side] for side in (old, new, places)]
+    if any(value is None for side in sides for value in side):
+        return None
+    before, after, found = ([np.asarray(value) for value in side] for side in sides)
+    ratios = _ratios([int(o) for o in before], [int(s) for s in after], factors)
+    for i, expected in enumerate(found):
+        line = Line(int(before[i]), int(after[i]), _growth(int(before[i]), int(after[i]), ratios, i))
+        if not np.array_equal(taps_of(line, attrs).positions[:, 0], expected):
+            return None
+    return b.resize(x, sizes(b, new), axes=tuple(range(2, b.rank(x))), scales=ratios, **attrs)
+
+
+for _family, _attrs in _NEAREST.items():
+    for _rank in (1, 2, 3):
+        _enter_nearest(_family, _rank, _attrs)
+
+
+# --- padding
+
+
+@aten(*(f"aten.replication_pad{rank}d_backward.default" for rank in (1, 2, 3)))
+def replication_pad_backward(b: Builder, n: Call, grad: Value, x: Value, padding: Sequence[Number]) -> Results:
+    result, rank = widened(b, grad), b.rank(x)
+    for i, before in enumerate(padding[::2]):
+        axis = rank - 1 - i
+        size = scalar_size(b, x, axis)
+        shifted = b.sub(b.iota(scalar_size(b, grad, axis)), tensor(b, before, dtypes.i64))
+        places = b.min(b.max(shifted, 0), b.sub(size, 1))
+        result = along(b, result, axis, _copies(b, places, size, b.dtype(result)))
+    return tensor(b, result, n.dtype)
