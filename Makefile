@@ -1,7 +1,7 @@
 # Every chore of the project. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv assets torch lint test demo fuzz mutate bench conformance lock clean
+.PHONY: help venv assets torch lint test demo fuzz mutate bench conformance opinfo lock clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
@@ -44,7 +44,7 @@ lint: venv torch ## ruff and pyright
 test: venv torch assets lint ## lint, then every test
 	@$(BIN)/python -m pytest -n auto $(ARGS)
 
-demo: venv assets ## a first look at what Assay does: speech to text, and where each op ran
+demo: venv torch ## a first look at what Assay does: speech to text, where each op ran, how near eager is
 	@$(BIN)/python -m assay.cli demo $(ARGS)
 
 fuzz: venv ## random graphs on every target against the oracle
@@ -59,6 +59,10 @@ bench: venv ## every script in bench/
 conformance: venv ## the official ONNX suite here and on its peers; writes docs/conformance.md
 	@$(BIN)/python -m assay.cli conformance --target reference --target reference:decomposed \
 		--peer onnx-reference --peer onnxruntime $(ARGS)
+
+opinfo: venv torch ## PyTorch's op database through torch.compile; writes docs/opinfo.md
+	@mkdir -p build
+	@$(BIN)/python -m assay.cli opinfo --target reference --peer aot_eager --json build/opinfo.jsonl $(ARGS)
 
 lock: ## re-make requirements/*.txt from pyproject.toml
 	@test -x .lock-venv/bin/pip-compile || { $(PYTHON) -m venv .lock-venv && .lock-venv/bin/python -m pip -qq install pip-tools==7.6.2; }

@@ -10,11 +10,14 @@ from assay.limits import Limits as Limits
 
 if TYPE_CHECKING:
     from assay import onnx_backend as onnx_backend
+    from assay.runtime.load import load as load
     from assay.runtime.onnx_session import InferenceSession as InferenceSession
     from assay.runtime.session import Session as Session
     from assay.runtime.session import SessionOptions as SessionOptions
     from assay.runtime.torch_backend import Options as Options
     from assay.runtime.torch_backend import backend as backend
+    from assay.runtime.torch_explain import explain as explain
+    from assay.runtime.torch_trace import trace as trace
 
 __version__ = "0.1.0"
 
@@ -23,7 +26,10 @@ _LAZY = {
     "Session": "assay.runtime.session",
     "SessionOptions": "assay.runtime.session",
     "backend": "assay.runtime.torch_backend",
+    "explain": "assay.runtime.torch_explain",
+    "load": "assay.runtime.load",
     "Options": "assay.runtime.torch_backend",
+    "trace": "assay.runtime.torch_trace",
 }
 
 

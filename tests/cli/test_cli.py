@@ -20,7 +20,7 @@ from assay.cli import main
 from assay.cli.output import DEFECT, DIFFERS, EXIT_CODES, FAILED, OK, REFUSED, USAGE
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("run", "inspect", "compare", "conformance", "fuzz", "mutate", "demo", "targets")
+COMMANDS = ("run", "inspect", "compare", "conformance", "fuzz", "mutate", "demo", "targets", "trace")
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[batch, 3] x, int64[n] picks) => (float[batch, n] y, int64 count) {
@@ -410,7 +410,7 @@ def test_targets(call: Any) -> None:
 
 
 def test_demo_transcribes(call: Any) -> None:
-    data = call("demo", "--json", "-").data
+    data = call("demo", "moonshine", "--json", "-").data
     assert data["text"].lower().startswith("ever tried, ever failed")
     assert data["onnxruntime"]["lowest_pcc"] > 0.99
     assert {row["target"] for rows in data["ops"].values() for row in rows} == {"reference"}

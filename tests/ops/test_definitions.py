@@ -180,10 +180,11 @@ def allowed(definition: OpDef, sample: Sample, wanted: Any, dtype: DType | None 
 
 
 def magnitude(x: Any) -> float:
-    """The size of the largest finite element of a float array."""
-    if not dtypes.of(x).is_float:
+    """The size of the largest finite element of a float or complex array."""
+    kind = dtypes.of(x).kind
+    if kind not in ("float", "complex"):
         return 0.0
-    wide = np.abs(x.astype(np.float64))
+    wide = np.abs(x.astype(np.float64 if kind == "float" else np.complex128))
     return float(wide.max(initial=0.0, where=np.isfinite(wide)))
 
 

@@ -15,9 +15,11 @@ from assay.cli.demo import demo
 from assay.cli.fuzz import fuzz
 from assay.cli.inspect import inspect
 from assay.cli.mutate import mutate
+from assay.cli.opinfo import opinfo
 from assay.cli.output import DEFECT, EXIT_CODES, INTERRUPTED, exit_code
 from assay.cli.run import run
 from assay.cli.targets import targets
+from assay.cli.trace import trace
 from assay.errors import AssayError
 
 _EPILOG = "\n\n".join(["Exit codes:", *(f"[bold]{code:>3}[/bold]  {meaning}" for code, meaning in EXIT_CODES.items())])
@@ -28,7 +30,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _command in (run, inspect, compare, conformance, fuzz, mutate, demo, targets):
+for _command in (run, inspect, compare, conformance, opinfo, fuzz, mutate, demo, targets, trace):
     app.command()(_command)
 
 

@@ -28,15 +28,15 @@ def compare(
 ) -> None:
     """Compare every value of a model that two engines both compute, and find the first one where they part."""
     from assay.evidence.compare_models import Judge, compare_models
-    from assay.evidence.engines import as_model, engine
-    from assay.frontends.onnx import load
+    from assay.evidence.engines import engine
+    from assay.runtime.load import read
 
     with reporting(json) as report:
-        path = as_model(model)
+        source = read(model)
         for spec in (a, b):
             engine(spec).version()
-        feeds = make_feeds(load(path), inputs, random, dim)
-        found = compare_models(path, a, b, feeds, Judge(rtol, atol))
+        feeds = make_feeds(source.inputs, inputs, random, dim)
+        found = compare_models(model, a, b, feeds, Judge(rtol, atol))
         _show(report, found, every)
         first = found.first_divergence
         report.result(

@@ -2,89 +2,22 @@
 
 from __future__ import annotations
 
-import time
-from collections import Counter
-from typing import Any
+from typing import Annotated, Literal
 
-from assay.cli.output import JsonOption, Report, progress, reporting
+import typer
+
+from assay.cli.output import JsonOption, progress, reporting
+
+Model = Literal["whisper", "moonshine"]
+ModelArgument = Annotated[
+    Model, typer.Argument(help="whisper: torch.compile, compared with eager. moonshine: ONNX, with onnxruntime.")
+]
 
 
-def demo(json: JsonOption = None) -> None:
-    """Transcribe a spoken clip with Moonshine tiny; show where every op ran, and how near onnxruntime comes."""
-    from assay import InferenceSession
-    from assay.zoo.moonshine import RATE, Moonshine, clip_path, read_speech
+def demo(model: ModelArgument = "whisper", json: JsonOption = None) -> None:
+    """Transcribe a spoken clip with a real model; show where every op ran, and how near its own runtime comes."""
+    from assay.cli import demo_moonshine, demo_whisper
 
+    shows = {"whisper": demo_whisper.show, "moonshine": demo_moonshine.show}
     with reporting(json) as report, progress("transcribing") as bar:
-        sound = read_speech(clip_path())
-        started = time.perf_counter()
-        ours = Moonshine(InferenceSession)
-        loaded = time.perf_counter()
-        heard = ours.transcribe(sound, watch=lambda step: bar.update(bar.task_ids[0], completed=step))
-        finished = time.perf_counter()
-        report.text(f"Moonshine tiny (int8, {len(sound) / RATE:.1f} s of speech) on the target 'reference':")
-        report.text()
-        report.text(f"  “{heard.text}”")
-        report.text()
-        seconds = {"load": loaded - started, "run": finished - loaded}
-        report.text(f"{len(heard.tokens) - 1} tokens; loaded in {seconds['load']:.1f} s, ran in {seconds['run']:.1f} s")
-        models = {name: getattr(ours, name).explain() for name in ("encoder", "decoder")}
-        placed = {name: _placed(explanation) for name, explanation in models.items()}
-        for name, rows in placed.items():
-            _show_ops(report, name, rows)
-        peer = _against_onnxruntime(sound, heard)
-        _show_peer(report, peer)
-        told = {"text": heard.text, "tokens": heard.tokens}
-        report.result({**told, "seconds": seconds, "ops": placed, "onnxruntime": peer})
-
-
-def _placed(explanation: Any) -> list[dict[str, Any]]:
-    """How many nodes each core op has, where they run and, where there is one, the reason."""
-    counts = Counter((node.op, node.target, node.reason) for node in explanation.nodes)
-    return [{"op": op, "target": target, "reason": why, "nodes": n} for (op, target, why), n in counts.most_common()]
-
-
-def _show_ops(report: Report, name: str, rows: list[dict[str, Any]], shown: int = 12) -> None:
-    report.text()
-    title = f"{name}: {sum(row['nodes'] for row in rows)} nodes"
-    cells = [(row["op"], row["nodes"], row["target"], row["reason"]) for row in rows[:shown]]
-    rest = sum(row["nodes"] for row in rows[shown:])
-    more = [(f"… {len(rows) - shown} more ops", rest, "", "")] if rest else []
-    report.table(title, ("op", ">nodes", "target", "reason"), [*cells, *more])
-
-
-def _against_onnxruntime(sound: Any, heard: Any) -> dict[str, Any]:
-    """onnxruntime on the same clip: its text, and how near the scores are while both have chosen the same tokens."""
-    from assay.errors import NotFound
-    from assay.evidence.compare import signal
-    from assay.evidence.peers import open_onnxruntime, peer_version
-    from assay.zoo.moonshine import Moonshine
-
-    try:
-        version = peer_version("onnxruntime")
-    except NotFound as missing:
-        return {"reason": missing.message}
-    theirs = Moonshine(open_onnxruntime).transcribe(sound)
-    pairs = list(zip(heard.tokens[1:], theirs.tokens[1:], strict=False))
-    same = next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs))
-    likeness = [signal(a, b) for a, b in zip(heard.logits[: same + 1], theirs.logits[: same + 1], strict=False)]
-    return {
-        "version": version,
-        "text": theirs.text,
-        "tokens": theirs.tokens,
-        "same_tokens": same,
-        "lowest_pcc": min((each.pcc for each in likeness if each.pcc is not None), default=None),
-        "lowest_snr": min((each.snr for each in likeness if each.snr is not None), default=None),
-    }
-
-
-def _show_peer(report: Report, peer: dict[str, Any]) -> None:
-    report.text()
-    if "reason" in peer:
-        report.text(f"not compared with onnxruntime: {peer['reason']}")
-        return
-    report.text(f"onnxruntime {peer['version']}:")
-    report.text()
-    report.text(f"  “{peer['text']}”")
-    report.text()
-    report.text(f"{peer['same_tokens']} tokens chosen alike from the start;")
-    report.text(f"scores up to there: PCC at least {peer['lowest_pcc']:.6f}, SNR at least {peer['lowest_snr']:.1f} dB")
+        shows[model](report, lambda step: bar.update(bar.task_ids[0], completed=step))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -11,12 +12,13 @@ import typer
 
 from assay.errors import BadFeed, NotFound, hint_for
 from assay.ir import dtypes
-from assay.ir.dims import UNKNOWN, Expr
+from assay.ir.dims import UNKNOWN, Expr, bounds, evaluate, symbols
 from assay.ir.dtypes import Array, DType
-from assay.ir.graph import Graph
 from assay.ir.types import OptionalType, SequenceType, TensorType, Type
 
-ModelArgument = Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file.", show_default=False)]
+ModelArgument = Annotated[
+    Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a .pt2 file of torch.export.", show_default=False)
+]
 InputOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -37,10 +39,9 @@ DimOption = Annotated[
 
 
 def make_feeds(
-    graph: Graph, files: Sequence[str] | None, seed: int | None, sizes: Sequence[str] | None
+    types: Mapping[str, Type], files: Sequence[str] | None, seed: int | None, sizes: Sequence[str] | None
 ) -> dict[str, Any]:
-    """The inputs of `graph` as the options say; what is missing after that, the session will name."""
-    types = {name: value.type for name, value in zip(graph.input_names, graph.inputs, strict=True)}
+    """Inputs of these types as the options say; what is missing after that, the session will name."""
     feeds = _from_files(types, files or ())
     dims = _dims(types, sizes or ())
     if seed is None:
@@ -58,8 +59,13 @@ def symbolic_dims(types: Mapping[str, Type]) -> dict[str, list[str]]:
     for name, kind in types.items():
         for axis, dim in enumerate(_shape(kind)):
             if isinstance(dim, Expr) and dim is not UNKNOWN:
-                found.setdefault(str(dim), []).append(f"{name}[{axis}]")
+                found.setdefault(_dim_name(dim), []).append(f"{name}[{axis}]")
     return found
+
+
+def _dim_name(dim: Expr) -> str:
+    """A dim as users write it: without the ranges of its symbols."""
+    return re.sub(r"\[\d*\.\.\d*\]", "", str(dim))
 
 
 def _shape(kind: Type) -> tuple[Any, ...]:
@@ -73,7 +79,7 @@ def _sizes(kind: Type, value: Any) -> list[tuple[str, int]]:
     if not isinstance(kind, TensorType) or len(_shape(kind)) != np.ndim(value):
         return []
     pairs = zip(_shape(kind), np.shape(value), strict=True)
-    return [(str(dim), size) for dim, size in pairs if isinstance(dim, Expr) and dim is not UNKNOWN]
+    return [(_dim_name(dim), size) for dim, size in pairs if isinstance(dim, Expr) and dim is not UNKNOWN]
 
 
 def _dims(types: Mapping[str, Type], sizes: Sequence[str]) -> dict[str, int]:
@@ -173,8 +179,15 @@ def _random(name: str, kind: Type, dims: Mapping[str, int], rng: np.random.Gener
         return [_random(name, kind.elem, dims, rng) for _ in range(2)]
     if not isinstance(kind, TensorType) or kind.shape is None:
         raise BadFeed(f"'{name}' is {kind}: there are no random values for that", hint=f"give --input {name}=FILE")
-    shape = tuple(d if isinstance(d, int) else dims.get(str(d), 1) for d in kind.shape)
+    shape = tuple(d if isinstance(d, int) else _size(d, dims) for d in kind.shape)
     return random_array(kind.dtype, shape, rng)
+
+
+def _size(dim: Expr, dims: Mapping[str, int]) -> int:
+    """What was said of the dim or follows from that; else 1, or the least that its range has."""
+    known = {name: dims.get(name, 1) for name in symbols(dim)}
+    found = dims.get(_dim_name(dim), evaluate(dim, known))
+    return max(bounds(dim)[0] or 0, 1) if found is None else found
 
 
 def random_array(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator) -> Array:

@@ -23,28 +23,27 @@ ELIDED_ABOVE = 8
 
 def inspect(model: ModelArgument, level: LevelOption = None, json: JsonOption = None) -> None:
     """Show a model's inputs, outputs, dims, parameters and ops; with --level its graph as text."""
-    from assay.evidence.engines import as_model
-    from assay.frontends.onnx import load
     from assay.ir.printer import print_graph
     from assay.ops.lowering import lower
+    from assay.runtime.load import read
 
     with reporting(json) as report:
-        path = as_model(model)
-        symbolic = load(path)
+        source = read(model)
+        symbolic = source.graph
         if level is not None:
-            graph = symbolic if level == "symbolic" else lower(symbolic, decomposed=level == "milli")
+            graph = symbolic if level == "symbolic" else lower(symbolic, source.facts, decomposed=level == "milli")
             text = print_graph(graph, ELIDED_ABOVE)
             report.text(text)
             report.result({"model": str(model), "level": level, "text": text})
             return
-        levels, refusal = _levels(symbolic)
+        levels, refusal = _levels(source)
         typed = levels.get("core", symbolic)
         data = {
             "model": str(model),
-            "opsets": _opsets(path),
+            "opsets": _opsets(model),
             "inputs": _signature(symbolic.input_names, symbolic.inputs),
             "outputs": _signature(typed.output_names, typed.outputs),
-            "dims": symbolic_dims({n: v.type for n, v in zip(symbolic.input_names, symbolic.inputs, strict=True)}),
+            "dims": symbolic_dims(source.inputs),
             "parameters": _parameters(symbolic),
             "ops": {name: _histogram(graph) for name, graph in levels.items()},
             "refusal": None if refusal is None else str(refusal),
@@ -56,14 +55,14 @@ def inspect(model: ModelArgument, level: LevelOption = None, json: JsonOption = 
         raise typer.Exit(exit_code(refusal))
 
 
-def _levels(symbolic: Any) -> tuple[dict[str, Any], AssayError | None]:
+def _levels(source: Any) -> tuple[dict[str, Any], AssayError | None]:
     """The graph on every level that it can be brought to, and what stood in the way."""
     from assay.ops.lowering import lower
 
-    levels = {"symbolic": symbolic}
+    levels = {"symbolic": source.graph}
     try:
-        levels["core"] = lower(symbolic)
-        levels["milli"] = lower(symbolic, decomposed=True)
+        levels["core"] = lower(source.graph, source.facts)
+        levels["milli"] = lower(source.graph, source.facts, decomposed=True)
     except AssayError as error:
         return levels, error
     return levels, None
@@ -72,7 +71,7 @@ def _levels(symbolic: Any) -> tuple[dict[str, Any], AssayError | None]:
 def _show(report: Report, data: dict[str, Any]) -> None:
     parameters = data["parameters"]
     opsets = ", ".join(f"{domain} {version}" for domain, version in data["opsets"].items())
-    report.text(f"{data['model']}: opsets {opsets}")
+    report.text(f"{data['model']}: opsets {opsets}" if opsets else data["model"])
     report.text(f"{parameters['count']:,} parameters in {parameters['tensors']} tensors, {size(parameters['bytes'])}")
     report.text()
     rows = [(kind, name, text) for kind in ("inputs", "outputs") for name, text in data[kind].items()]
@@ -111,6 +110,9 @@ def _parameters(graph: Any) -> dict[str, int]:
 
 
 def _opsets(path: Path) -> dict[str, int]:
+    """The versions of the operator sets that an ONNX file imports; torch's ops have no such numbers."""
+    if path.suffix.lower() != ".onnx":
+        return {}
     import onnx
 
     imports = onnx.ModelProto.FromString(path.read_bytes()).opset_import

@@ -34,16 +34,15 @@ def run(
     json: JsonOption = None,
 ) -> None:
     """Run a model and show its outputs."""
-    from assay.evidence.engines import as_model
-    from assay.frontends.onnx import load
-    from assay.runtime.session import Session, SessionOptions
+    from assay.runtime.load import read
+    from assay.runtime.session import SessionOptions
 
     with reporting(json) as report:
         started = time.perf_counter()
-        graph = load(as_model(model))
-        session = Session(graph, SessionOptions(target=target, mode=mode))
+        source = read(model)
+        session = source.session(SessionOptions(target=target, mode=mode))
         loaded = time.perf_counter()
-        results = session.run(make_feeds(graph, inputs, random, dim))
+        results = session.run(make_feeds(source.inputs, inputs, random, dim))
         finished = time.perf_counter()
         saved = {} if output is None else save(results, output)
         leaves = {name: list(_leaves(name, value)) for name, value in results.items()}

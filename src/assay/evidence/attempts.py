@@ -112,7 +112,7 @@ class Worker:
             return Attempt("timeout", "run", f"took longer than {self._timeout:g} s", seconds)
         process.join()
         self._live = None
-        return Attempt("crash", "run", f"the process died with {_exit(process.exitcode)}", seconds)
+        return Attempt("crash", "run", f"the process died with {exit_text(process.exitcode)}", seconds)
 
     def stop(self) -> None:
         """End the process; the next attempt starts another."""
@@ -139,5 +139,6 @@ class Worker:
         return self._live
 
 
-def _exit(code: int | None) -> str:
+def exit_text(code: int | None) -> str:
+    """How a process ended, in words."""
     return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"

@@ -17,12 +17,12 @@ import numpy as np
 from assay.errors import AssayError, RunFailed
 from assay.evidence.compare import Closeness, Signal, closeness, epsilon, signal
 from assay.evidence.engines import Engine, engine
-from assay.frontends.onnx import load
 from assay.ir import dtypes
 from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Node
 from assay.ops.registry import widen
 from assay.runtime.feeds import check_feeds
+from assay.runtime.load import read
 from assay.runtime.session import named_values
 
 NOISE_FACTOR = 16.0
@@ -98,8 +98,9 @@ def compare_models(model: Path, first: str, second: str, feeds: Mapping[str, Any
             seen[who.name] = _values(who, model, feeds)
         return seen[who.name]
 
-    graph = load(model)
-    check_feeds(graph, feeds)
+    source = read(model)
+    graph = source.graph
+    check_feeds(graph, {**source.memory.initial, **feeds})
     one, two = engine(first), engine(second)
     mine, theirs = values_of(one), values_of(two)
     noise: dict[str, float] = {}
@@ -150,7 +151,7 @@ def _report(
 ) -> ValueReport:
     kind = _described(theirs)
     floor = noise.get(name) if judge.by_noise else None
-    allowed = _allowed(theirs, floor or 0.0) if judge.by_noise else None
+    allowed = allowed_error(theirs, floor or 0.0) if judge.by_noise else None
     if wide:
         mine, theirs = _widened(mine), _widened(theirs)
     absolute = (judge.atol or 0.0) if allowed is None else allowed
@@ -159,7 +160,7 @@ def _report(
     origin = node.origin if node is not None else None
     return ValueReport(
         name,
-        origin.op.removeprefix("onnx.") if origin else "",
+        origin.op.removeprefix("onnx.").removeprefix("aten.") if origin else "",
         origin.name if origin else "",
         is_output,
         kind,
@@ -171,7 +172,7 @@ def _report(
     )
 
 
-def _allowed(expected: Any, floor: float) -> float:
+def allowed_error(expected: Any, floor: float) -> float:
     """The error that rounding excuses in a value like `expected`."""
     arrays = [each for each in _leaves(expected) if each.size and dtypes.of(each).kind in ("float", "complex")]
     with np.errstate(all="ignore"):

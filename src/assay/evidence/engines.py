@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from assay.errors import NotFound, hint_for
 from assay.evidence.peers import Model, Ready, load_peer, peer_names, peer_version
+from assay.runtime.load import load
 from assay.runtime.session import Session, SessionOptions
 from assay.runtime.targets import target_names
 
@@ -45,16 +45,19 @@ class Engine:
         """`model` made ready to run; a peer's errors are its own."""
         if self.options is None:
             return load_peer(self.name, model)
-        return OnnxOnTarget(model, self.options)
+        return ModelOnTarget(model, self.options)
 
 
-class OnnxOnTarget:
-    """An ONNX model in a session of Assay."""
+class ModelOnTarget:
+    """A model in a session of Assay; bytes are ONNX."""
 
     def __init__(self, model: Model, options: SessionOptions) -> None:
-        from assay.frontends.onnx import load
+        if isinstance(model, bytes):
+            from assay.frontends.onnx import load as load_onnx
 
-        self.session = Session(load(model, options.limits), options)
+            self.session = Session(load_onnx(model, options.limits), options)
+        else:
+            self.session = load(model, options)
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs by name."""
@@ -79,11 +82,3 @@ def engine(spec: str) -> Engine:
             raise NotFound(f"'{spec}': there is no configuration '{word}'", hint=hint_for(word, _WORDS))
         options = replace(options, **_WORDS[word])
     return Engine(spec, options)
-
-
-def as_model(source: str | Path) -> Path:
-    """The path of a model file; NotFound if it is not there."""
-    path = Path(source)
-    if not path.is_file():
-        raise NotFound(f"there is no model file '{path}'", hint="check the path")
-    return path

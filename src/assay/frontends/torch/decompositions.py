@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import torch
-import torch._decomp.decompositions as _rules
+from torch import _decomp
+from torch._decomp import decompositions as _rules
 
-_tables: Any = torch._decomp
-_output_sizes: Callable[..., Any] = getattr(_rules, "upsample_compute_output_size")  # noqa: B009
+_TABLES, _RULES = cast(Any, _decomp), cast(Any, _rules)
 
 Decompositions = dict[Any, Callable[..., Any]]
 
@@ -78,8 +78,8 @@ WHOLE = (
 @cache
 def decompositions() -> Decompositions:
     """torch's core decompositions and some more, less those of ops that must or should stay whole."""
-    table: Decompositions = dict(_tables.core_aten_decompositions().items())
-    known: Decompositions = dict(_tables.decomposition_table)
+    table: Decompositions = dict(_TABLES.core_aten_decompositions().items())
+    known: Decompositions = dict(_TABLES.decomposition_table)
     table.update((op, known[op]) for op in _overloads(*EXTRA_DECOMPOSITIONS) if op in known)
     for op in _overloads(*RANDOM, *WHOLE):
         table.pop(op, None)
@@ -125,7 +125,7 @@ def _sized(overload: Any, apart: Callable[..., Any]) -> Callable[..., Any]:
 
     def resample(x: torch.Tensor, output: Any, *flags_and_scales: Any) -> Any:
         *flags, scales = flags_and_scales
-        sizes = _output_sizes(x.size(), output, scales)
+        sizes = _RULES.upsample_compute_output_size(x.size(), output, scales)
         symbolic = any(isinstance(size, torch.SymInt) for size in (*x.shape, *sizes))
         if symbolic and x.requires_grad and torch.is_grad_enabled():
             return apart(x, output, *flags_and_scales)

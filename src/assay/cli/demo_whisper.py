@@ -1,0 +1,121 @@
+"""`assay demo whisper`: OpenAI's weights through `torch.compile(backend="assay")`, compared with eager."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from assay.cli.output import Report
+
+_TARGET = "reference"
+_SHOWN = 30
+
+
+def show(report: Report, watch: Callable[[int], None]) -> None:
+    """Transcribe the clip with Whisper tiny.en; show where every aten op ran, and how far eager and noise are."""
+    from assay.zoo.moonshine import clip_path, read_speech
+    from assay.zoo.whisper import RATE, load_whisper
+
+    sound = read_speech(clip_path())
+    model = load_whisper()
+    started = time.perf_counter()
+    heard, graphs = _compiled(model, sound, "exact", watch)
+    finished = time.perf_counter()
+    report.text(f"Whisper tiny.en ({len(sound) / RATE:.1f} s of speech), torch.compile on the target '{_TARGET}':")
+    report.text()
+    report.text(f"  “{heard.text}”")
+    report.text()
+    report.text(f"{len(heard.tokens)} tokens from {len(graphs)} compiled graphs in {finished - started:.1f} s")
+    rows = _placed(graphs)
+    _show_ops(report, graphs, rows)
+    accuracy = _against_eager(model, sound, heard)
+    _show_accuracy(report, accuracy)
+    told = {"model": "whisper", "text": heard.text, "tokens": heard.tokens, "graphs": len(graphs)}
+    report.result({**told, "seconds": finished - started, "ops": rows, "eager": accuracy})
+
+
+def _compiled(model: Any, sound: Any, mode: str, watch: Callable[[int], None] | None = None) -> tuple[Any, list[Any]]:
+    """What was heard, and the graphs that were compiled for it: one to listen, one for the first tokens, one for all
+    that follow. In `precise` mode, which is run for its numbers alone, what need not be symbolic is not."""
+    import torch
+
+    from assay.runtime.torch_graphs import recording
+    from assay.zoo.whisper import Transcriber
+
+    def wrap(method: Any) -> Any:
+        options = {"target": _TARGET, "mode": mode}
+        dynamic = mode == "exact" or method == model.step
+        return cast(Any, torch).compile(method, backend="assay", dynamic=dynamic, options=options)
+
+    with recording() as graphs:
+        return Transcriber(model, wrap).transcribe(sound, watch=watch), graphs
+
+
+def _placed(graphs: Sequence[Any]) -> list[dict[str, Any]]:
+    """For each aten op: how many nodes, what became of them, and where they run."""
+    from assay.runtime.torch_accounts import STATUSES, account
+
+    nodes = [node for index, graph in enumerate(graphs) for node in account(index, graph, _TARGET, {})]
+    rows: list[dict[str, Any]] = []
+    for op, count in Counter(node.op for node in nodes).most_common():
+        own = [node for node in nodes if node.op == op]
+        statuses = Counter(node.status for node in own)
+        targets = dict.fromkeys("torch" if node.status == "opaque" else t for node in own for t in node.targets)
+        rows.append({"op": op, "nodes": count, **{status: statuses[status] for status in STATUSES}})
+        rows[-1]["targets"] = list(targets)
+    return rows
+
+
+def _show_ops(report: Report, graphs: Sequence[Any], rows: list[dict[str, Any]]) -> None:
+    from assay.runtime.torch_accounts import STATUSES
+
+    report.text()
+    title = f"{sum(row['nodes'] for row in rows)} nodes of {len(rows)} aten ops in {len(graphs)} graphs"
+    cells = [
+        (row["op"], row["nodes"], *(row[status] or "" for status in STATUSES), ", ".join(row["targets"]))
+        for row in rows[:_SHOWN]
+    ]
+    more = [(f"… {len(rows) - _SHOWN} more ops", sum(row["nodes"] for row in rows[_SHOWN:]))] if rows[_SHOWN:] else []
+    report.table(title, ("aten op", ">nodes", *(f">{status}" for status in STATUSES), "ran on"), [*cells, *more])
+
+
+def _against_eager(model: Any, sound: Any, heard: Any) -> dict[str, Any]:
+    """How near eager's scores are while both have chosen the same tokens, judged by what rounding alone does: the
+    distance between the oracle's two modes."""
+    import numpy as np
+
+    from assay.evidence.compare import closeness, merged, signal
+    from assay.evidence.compare_models import allowed_error, noise_floor
+    from assay.zoo.whisper import Transcriber
+
+    theirs = Transcriber(model).transcribe(sound)
+    precise, _ = _compiled(model, sound, "precise")
+    same = int(np.argmin([a == b for a, b in zip(heard.tokens, theirs.tokens, strict=False)] + [False]))
+    steps = [str(step) for step in range(min(same + 1, len(heard.logits), len(theirs.logits), len(precise.logits)))]
+    ours, eager, carried = (dict(zip(steps, each.logits, strict=False)) for each in (heard, theirs, precise))
+    floors = noise_floor(ours, carried)
+    found = merged([closeness(ours[s], eager[s], absolute=allowed_error(eager[s], floors[s])) for s in steps])
+    ratios = [signal(ours[step], eager[step]).snr for step in steps]
+    return {
+        "text": theirs.text,
+        "tokens": len(theirs.tokens),
+        "same_tokens": same,
+        "max_abs": found.max_abs,
+        "max_rel": found.max_rel,
+        "largest": max(float(np.abs(scores).max()) for scores in eager.values()),
+        "lowest_snr": min(ratio for ratio in ratios if ratio is not None),
+        "noise_floor": max(floors.values()),
+        "agrees": found.ok and heard.tokens == theirs.tokens,
+    }
+
+
+def _show_accuracy(report: Report, found: dict[str, Any]) -> None:
+    report.text()
+    report.text("Against eager:")
+    report.text(f"  {found['same_tokens']} of {found['tokens']} tokens chosen alike from the start")
+    errors = f"off by at most {found['max_abs']:.2g} ({found['max_abs'] / found['largest']:.2g} of the largest)"
+    report.text(f"  scores {errors}, SNR at least {found['lowest_snr']:.1f} dB")
+    verdict = "agrees: no more than rounding does" if found["agrees"] else "diverges: more than rounding does"
+    report.text(f"  noise floor {found['noise_floor']:.2g}; verdict: {verdict}")

@@ -1,0 +1,46 @@
+"""A worker process of an OpInfo run that dies, hangs or works as its unit says, without torch; for the tests."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from assay.evidence.opinfo_messages import Begun, Compiled, Differentiable, Job, Loaded, Settled
+from assay.evidence.opinfo_records import SELF, Verdict
+
+
+def serve_deadly(line: Any) -> None:
+    """What the process runs."""
+    line.send("ready")
+    while True:
+        try:
+            job = line.recv()
+        except EOFError:
+            return
+        for message in _messages(job):
+            line.send(message)
+        line.send(None)
+
+
+def _messages(job: Job) -> Iterator[Any]:
+    """Four samples in two groups; sample 2 is the deadly one."""
+    yield Loaded(4, (0.0, 0.0))
+    for group in [(0,), (1,), (2,), (3,)] if job.alone else [(0, 1), (2, 3)]:
+        left = tuple(i for i in group if (SELF, i) not in job.known)
+        if not left:
+            continue
+        yield Begun(SELF, left)
+        if 2 in left:
+            _die(job.unit.op)
+        yield Compiled({"inference": 1}, {"inference": {"aten.x": "none"}})
+        yield Differentiable(left[0])
+        yield Settled(SELF, {i: Verdict("pass") for i in left})
+
+
+def _die(how: str) -> None:
+    if how == "dies":
+        os.abort()
+    if how == "hangs":
+        time.sleep(60)
