@@ -1,7 +1,7 @@
 # Every chore of the project. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv assets torch lint test demo fuzz mutate bench conformance opinfo lock clean
+.PHONY: help venv assets torch zoo lint test demo fuzz mutate bench conformance opinfo lock clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
@@ -37,11 +37,17 @@ $(VENV)/.stamp-torch: requirements/torch.txt | $(VENV)/.stamp
 	@$(PIP) --require-hashes -r $<
 	@touch $@
 
+zoo: $(VENV)/.stamp-zoo ## add the libraries of the model zoo to the venv
+$(VENV)/.stamp-zoo: requirements/zoo.txt | $(VENV)/.stamp-torch
+	@echo "zoo: installing into $(VENV)"
+	@$(PIP) --require-hashes -r $<
+	@touch $@
+
 lint: venv torch ## ruff and pyright
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/pyright --warnings
 
-test: venv torch assets lint ## lint, then every test
+test: venv torch zoo assets lint ## lint, then every test
 	@$(BIN)/python -m pytest -n auto $(ARGS)
 
 demo: venv torch ## a first look at what Assay does: speech to text, where each op ran, how near eager is
@@ -53,7 +59,7 @@ fuzz: venv ## random graphs on every target against the oracle
 mutate: venv ## 10,000 damaged models, each of which must run or be refused properly
 	@$(BIN)/python -m assay.cli mutate $(ARGS)
 
-bench: venv ## every script in bench/
+bench: venv torch ## every script in bench/
 	@set -e; for script in bench/*.py; do $(BIN)/python $$script $(ARGS); done
 
 conformance: venv ## the official ONNX suite here and on its peers; writes docs/conformance.md

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from assay.evidence.opinfo_messages import Begun, Compiled, Differentiable, Job, Loaded, Settled
+from assay.evidence.opinfo_messages import Begun, Compiled, Differentiable, Failed, Job, Loaded, Settled
 from assay.evidence.opinfo_records import SELF, Verdict
 
 
@@ -21,7 +21,6 @@ def serve_deadly(line: Any) -> None:
             return
         for message in _messages(job):
             line.send(message)
-        line.send(None)
 
 
 def _messages(job: Job) -> Iterator[Any]:
@@ -37,6 +36,7 @@ def _messages(job: Job) -> Iterator[Any]:
         yield Compiled({"inference": 1}, {"inference": {"aten.x": "none"}})
         yield Differentiable(left[0])
         yield Settled(SELF, {i: Verdict("pass") for i in left})
+    yield Failed("ValueError: a defect") if job.unit.op == "fails" else None
 
 
 def _die(how: str) -> None:

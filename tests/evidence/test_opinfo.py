@@ -194,6 +194,13 @@ def test_a_process_that_dies_or_hangs_costs_one_sample(how: str, status: str, re
     assert set(found[todo[1]].opaque["inference"]) == {"aten.x"}
 
 
+def test_a_defect_outside_of_samples_ends_the_unit_and_is_told() -> None:
+    with Worker(Settings(timeout=2), serve_deadly) as worker:
+        found = worker.run(Unit("fails", "f32"))
+    assert found.failure == "error outside of any sample: ValueError: a defect"
+    assert len(found.verdicts[SELF]) == 4
+
+
 RUN = Run(
     {
         "record": "run",

@@ -81,6 +81,13 @@ def usable_ops() -> tuple[str, ...]:
     return tuple(definition.name for definition in CORE if not definition.regions and _tensor_samples(definition))
 
 
+@cache
+def _chances() -> Array:
+    """How likely each of the usable ops is taken: work of the host, which few peers know, less often."""
+    weights = np.array([0.2 if CORE[name].host else 1.0 for name in usable_ops()])
+    return weights / weights.sum()
+
+
 def _tensor_samples(definition: OpDef) -> bool:
     if definition.types is not None or any(param.dtype == "any" for param in definition.params):
         return False
@@ -93,7 +100,7 @@ def random_case(rng: Rng, ops: Sequence[str] | None = None, steps: int | None = 
     palette = COMMON if rng.random() < 0.6 else dtypes.ALL
     left = steps or int(rng.integers(1, 9))
     while left > 0 or not grower.builder.nodes:
-        grower.step(str(rng.choice(ops or usable_ops())), palette)
+        grower.step(str(rng.choice(ops or usable_ops(), p=None if ops else _chances())), palette)
         left -= 1
     return grower.case()
 

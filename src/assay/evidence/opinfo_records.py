@@ -71,6 +71,11 @@ class Finding:
     failure: str = ""
     """Why there are no samples, or not all."""
 
+    @property
+    def settled(self) -> int:
+        """How many verdicts there are."""
+        return sum(len(verdicts) for verdicts in self.verdicts.values())
+
     def lines(self) -> Iterator[dict[str, Any]]:
         """The finding as JSON lines: one for each sample and backend, then one for the unit."""
         name = {"op": self.unit.op, "dtype": self.unit.dtype, "grad": self.unit.grad}

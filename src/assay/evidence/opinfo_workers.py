@@ -76,21 +76,29 @@ class Worker:
         self._settings, self._main = settings, main
         self._live: tuple[SpawnProcess, Connection] | None = None
         self._units = 0
-        self._closed = False
+        self._busy = self._closed = False
 
     def run(self, unit: Unit) -> Finding:
         """All about a unit; never raises for what its samples do."""
+        self._busy = True
+        try:
+            return self._found(unit)
+        finally:
+            self._busy = False
+
+    def _found(self, unit: Unit) -> Finding:
         started = time.perf_counter()
         finding = Finding(unit, verdicts={backend: {} for backend in self._settings.backends})
         alone: set[int] = set()
         while (ended := self._converse(finding, alone)) is not None:
-            if ended.begun is None:
-                finding.failure = f"{ended.verdict.reason} while the samples were made"
-                break
-            if len(ended.begun.samples) > 1:
+            before = finding.settled + len(alone)
+            if ended.begun is not None and len(ended.begun.samples) > 1:
                 alone.update(ended.begun.samples)
-            else:
+            elif ended.begun is not None:
                 self._blame(finding, ended.begun, ended.verdict)
+            if finding.settled + len(alone) == before:  # another attempt would end in the same way
+                finding.failure = f"{ended.verdict.status} outside of any sample: {ended.verdict.reason}"
+                break
         finding.seconds = time.perf_counter() - started
         self._units += 1
         if self._units % _UNITS_PER_PROCESS == 0:
@@ -98,9 +106,12 @@ class Worker:
         return finding
 
     def close(self) -> None:
-        """End the process for good; a unit that is under way fails."""
+        """End the process for good; a unit that is under way in another thread fails."""
         self._closed = True
-        self._stop(patience=_PATIENCE)
+        if self._busy and self._live is not None:
+            self._live[0].kill()  # the other thread sees that and cleans up
+        else:
+            self._stop(patience=_PATIENCE)
 
     def _stop(self, patience: float = 0.0) -> None:
         """End the process, by force if it does not end in so many seconds; the next unit starts another."""

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from assay.errors import BadFeed, LowerFailed, hint_for
 from assay.frontends.torch import import_fx
-from assay.frontends.torch.decompositions import decompositions
+from assay.frontends.torch.decompositions import decompositions, kept_whole
 from assay.frontends.torch.importer import Imported
 from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Origin, Value
@@ -89,7 +89,8 @@ def backend(
         inference_compiler=_compiler("inference", chosen, target),
         decompositions=decompositions(),
     )
-    return compiled(module, inputs)
+    with kept_whole():
+        return compiled(module, inputs)
 
 
 def _refuse_subclasses(module: fx.GraphModule, inputs: Sequence[Any]) -> None:

@@ -53,7 +53,8 @@ def _entry(entry: Returned, results: Sequence[Any], arguments: Sequence[Any], ha
     if not is_array(result):
         return result
     if entry.borrowed:
-        return lent_tensor(result)
+        view = None if entry.place is None else entry.place.of(result.shape, arguments)
+        return lent_tensor(result) if view is None else view
     return to_tensor(in_order(_own(result, entry.memory, handed_out), entry.order))
 
 
@@ -63,4 +64,3 @@ def _own(array: Array, memory: int, handed_out: dict[int, int]) -> Array:
     while is_array(owner.base):
         owner = owner.base
     return array if handed_out.setdefault(id(owner), memory) == memory else array.copy()
-

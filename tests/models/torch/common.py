@@ -46,9 +46,12 @@ def watched() -> Generator[Work]:
 def clean_compiler() -> Generator[None]:
     """No graph of another test; floats are constants at once, where dynamo else finds that out and starts again."""
     torch._dynamo.reset()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     with torch._dynamo.config.patch(specialize_float=True), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
+    torch.set_num_threads(threads)
     torch._dynamo.reset()
 
 

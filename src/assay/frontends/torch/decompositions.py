@@ -67,6 +67,7 @@ WHOLE = (
     "_scaled_dot_product_flash_attention_for_cpu",
     "col2im",
     "im2col",
+    "linspace",
     "mish",
     "silu",
     "take",
@@ -98,7 +99,8 @@ def kept_whole() -> Generator[None]:
 
     torch has Python functions for them that take part in tracing whatever the table says. They are set aside here and
     put back afterwards, as `torch.export` does it with ops that it preserves. Where sizes are symbolic and a gradient
-    is wanted, torch takes the ops apart all the same: its gradients know numbers only.
+    is wanted, torch takes the ops apart all the same: its gradients know numbers only. LSTM layers are whole where no
+    gradient is wanted, else they come step by step: the whole layer has a gradient of oneDNN's own.
     """
     before: list[tuple[Any, dict[Any, Any]]] = []
     for overload in _overloads(*RESAMPLING):
@@ -107,7 +109,8 @@ def kept_whole() -> Generator[None]:
         by_scale = overload._overloadname == "vec"
         _set_kernels(overload, {key: _sized(overload, kernel) for key, kernel in kernels.items() if by_scale})
     try:
-        yield
+        with torch.backends.mkldnn.flags(enabled=not torch.is_grad_enabled()):
+            yield
     finally:
         for overload, kernels in before:
             _set_kernels(overload, kernels)

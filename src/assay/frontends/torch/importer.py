@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
@@ -131,7 +131,8 @@ class _Importer:
         attrs = {"args": args, "kwargs": kwargs, "orders": self._orders(used)}
         if target in _BY_LAYOUT:
             attrs["contiguous"] = arguments[0].meta["val"].is_contiguous()
-        self.nodes.append(Node(op_name(target), tuple(used), tuple(results), origin_of(node), attrs))
+        origin = replace(origin_of(node), op=op_name(target))
+        self.nodes.append(Node(op_name(target), tuple(used), tuple(results), origin, attrs))
         return refs
 
     def _orders(self, used: Sequence[Value]) -> tuple[Any, ...]:

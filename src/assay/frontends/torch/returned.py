@@ -2,12 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
+
+from assay.frontends.torch.types import dim_of
+from assay.ir.dims import Dim, Expr, evaluate, symbols
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a view lies in the memory of an argument, in terms of the symbols that arguments give."""
+
+    argument: int
+    strides: tuple[Dim, ...]
+    offset: Dim
+    symbols: tuple[tuple[str, int, int | None], ...]
+    """A symbol, the argument that has it, and which size of that it is; None if the argument is the number."""
+
+    def of(self, shape: Sequence[int], arguments: Sequence[Any]) -> torch.Tensor | None:
+        """The view of this shape; None where a symbol is not among what the arguments show."""
+        values = {
+            name: arguments[index] if axis is None else arguments[index].shape[axis]
+            for name, index, axis in self.symbols
+        }
+        numbers = [evaluate(dim, values) for dim in (*self.strides, self.offset)]
+        known = [number for number in numbers if number is not None]
+        if len(known) < len(numbers):
+            return None
+        return arguments[self.argument].detach().as_strided(shape, known[:-1], known[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +52,8 @@ class Returned:
     """The number of the piece of memory it lies in; entries of one number are views of each other."""
     borrowed: bool = False
     """Whether that piece of memory is an input's."""
+    place: Place | None = None
+    """Where in it a borrowed entry lies; None if it shows the memory as another dtype."""
     order: tuple[int, ...] | None = None
     """The axes from the outermost to the innermost in memory; None where torch's result is not dense."""
 
@@ -41,17 +69,38 @@ def returned_entries(items: Sequence[Any], placeholders: Sequence[fx.Node]) -> t
         if not isinstance(item, fx.Node) or item.meta.get("val") is None:
             entries.append(Returned(constant=None if isinstance(item, fx.Node) else item))
             continue
-        entries.append(_entry(item, count, positions.get(item), memories))
+        entries.append(_entry(item, count, positions.get(item), memories, inputs))
         count += 1
     return tuple(entries)
 
 
-def _entry(node: fx.Node, output: int, argument: int | None, memories: dict[int, int]) -> Returned:
+def _entry(
+    node: fx.Node, output: int, argument: int | None, memories: dict[int, int], inputs: Sequence[Any]
+) -> Returned:
     meta = node.meta["val"]
     if not isinstance(meta, torch.Tensor):
         return Returned(output, argument=argument, number=True)
     memory = memories.setdefault(_storage(meta), output)
-    return Returned(output, argument=argument, memory=memory, borrowed=memory < 0, order=axis_order(meta))
+    place = _place(meta, -1 - memory, inputs) if memory < 0 else None
+    return Returned(output, None, argument, memory=memory, borrowed=memory < 0, place=place, order=axis_order(meta))
+
+
+def _place(view: torch.Tensor, argument: int, inputs: Sequence[Any]) -> Place | None:
+    if view.dtype is not inputs[argument].dtype or view.layout is not torch.strided:
+        return None
+    strides, offset = tuple(dim_of(stride) for stride in view.stride()), dim_of(view.storage_offset())
+    wanted = frozenset[str]().union(*(symbols(dim) for dim in (*strides, offset)))
+    return Place(argument, strides, offset, tuple(_sources(inputs, wanted)))
+
+
+def _sources(inputs: Sequence[Any], wanted: frozenset[str]) -> Iterator[tuple[str, int, int | None]]:
+    """Which argument, or which of its sizes, is a symbol as it stands."""
+    for index, value in enumerate(inputs):
+        sizes = enumerate(value.shape) if isinstance(value, torch.Tensor) else [(None, value)]
+        for axis, size in sizes:
+            dim = dim_of(size) if isinstance(size, torch.SymInt) else 0
+            if isinstance(dim, Expr) and str(dim) in wanted:
+                yield str(dim), index, axis
 
 
 def _storage(tensor: torch.Tensor) -> int:

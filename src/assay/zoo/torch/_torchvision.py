@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 from functools import cache
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 
@@ -13,7 +14,7 @@ _MISSING = ("nms", "qnms")
 
 
 @cache
-def declare_operators() -> torch.library.Library | None:
+def declare_operators() -> Any:
     """Declare what torchvision asks for at import, unless its own library gives it; None where nothing is needed.
 
     To be called before torchvision or transformers are imported. The declared operators have no kernels.
@@ -21,7 +22,7 @@ def declare_operators() -> torch.library.Library | None:
     spec = importlib.util.find_spec("torchvision")
     if spec is None or not spec.submodule_search_locations or _loads(Path(spec.submodule_search_locations[0], "_C.so")):
         return None
-    library = torch.library.Library("torchvision", "DEF")
+    library = cast(Any, torch.library).Library("torchvision", "DEF")
     for name in _MISSING:
         library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     return library
@@ -31,7 +32,7 @@ def _loads(library: Path) -> bool:
     if not library.is_file():
         return False
     try:
-        torch.ops.load_library(library)
+        cast(Any, torch.ops).load_library(library)
     except OSError:
         return False
     return True

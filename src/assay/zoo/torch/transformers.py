@@ -89,7 +89,14 @@ _ENCODEC_SMALL = {
     "num_lstm_layers": 1,
     "norm_type": "weight_norm",
 }
-_WHISPER_MARKS = {**_MARKS, "decoder_start_token_id": 1, "suppress_tokens": None, "begin_suppress_tokens": None}
+_WHISPER_SMALL = {
+    **_MARKS,
+    "decoder_start_token_id": 1,
+    "suppress_tokens": None,
+    "begin_suppress_tokens": None,
+    "max_source_positions": 25,
+    "max_target_positions": 80,
+}
 
 
 def _whisper(width: int, layers: int, heads: int, **more: Any) -> dict[str, Any]:
@@ -100,7 +107,9 @@ def _whisper(width: int, layers: int, heads: int, **more: Any) -> dict[str, Any]
 
 def _t5(name: str, small: Mapping[str, Any], full: Mapping[str, Any], **both: Any) -> Model:
     make = _from("T5ForConditionalGeneration", "T5Config")
-    return Model(name, "t5", make, _text_to_text, _T5_SMALL | small | both, _T5_FULL | full | both, (6, 11, 18))
+    return Model(
+        name, "t5", make, _text_to_text, {**_T5_SMALL, **small, **both}, {**_T5_FULL, **full, **both}, (6, 11, 18)
+    )
 
 
 def _causal(name: str, family: str, small: Mapping[str, Any], full: Mapping[str, Any]) -> Model:
@@ -196,9 +205,7 @@ MODELS = (
         "whisper",
         _from("WhisperForConditionalGeneration", "WhisperConfig"),
         _sound_to_text,
-        _whisper(
-            *(32, 2, 4), vocab_size=97, num_mel_bins=8, max_source_positions=25, max_target_positions=80, **_WHISPER_MARKS
-        ),
+        _whisper(32, 2, 4, num_mel_bins=8, vocab_size=97, **_WHISPER_SMALL),
         _whisper(768, 12, 12, num_mel_bins=80, vocab_size=51865),
         (3, 5, 9),
     ),

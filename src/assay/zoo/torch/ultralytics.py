@@ -28,7 +28,5 @@ def _image(module: Any, length: int, generator: torch.Generator) -> Inputs:
     return {"x": torch.rand(1, 3, length, length, generator=generator)}
 
 
-MODELS = (
-    Model("YOLOv5", "yolo", _detector, _image, {"cfg": "yolov5n.yaml"}, {"cfg": "yolov5s.yaml"}, (64, 96)),
-)
+MODELS = (Model("YOLOv5", "yolo", _detector, _image, {"cfg": "yolov5n.yaml"}, {"cfg": "yolov5s.yaml"}, (64, 96)),)
 """YOLOv5 in the library's present form, with an anchor-free head."""

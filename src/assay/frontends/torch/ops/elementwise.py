@@ -134,11 +134,19 @@ def div(b: Builder, n: Call, x: Any, y: Any, rounding_mode: str | None = None) -
 
 def floor_divide(b: Builder, x: Value, y: Value) -> Value:
     """⌊x / y⌋; for floats by way of the remainder, as torch does it."""
-    if b.dtype(x).is_float:
-        whole = b.div(b.sub(x, b.mod(x, y)), y)
-        nearest = b.round(whole)
-        return b.where(b.bit_or(b.is_nan(whole), b.is_inf(whole)), b.floor(b.div(x, y)), nearest)
-    return b.div(b.sub(x, b.mod(x, y)), y)
+    kind = b.dtype(x)
+    if not kind.is_float:
+        return b.div(b.sub(x, b.mod(x, y)), y)
+    work = dtypes.f64 if kind is dtypes.f64 else dtypes.f32
+    left, right = tensor(b, x, work), tensor(b, y, work)
+    rest, plain = b.fmod(left, right), b.div(left, right)
+    whole = b.div(b.sub(left, rest), right)
+    crossed = b.bit_and(b.ne(rest, 0.0), b.ne(b.lt(right, 0.0), b.lt(rest, 0.0)))
+    lower = b.where(crossed, b.sub(whole, 1.0), whole)
+    below = b.floor(lower)
+    nearest = b.where(b.lt(0.5, b.sub(lower, below)), b.add(below, 1.0), below)
+    signed = b.where(b.eq(lower, 0.0), b.mul(plain, 0.0), nearest)
+    return tensor(b, b.where(b.eq(right, 0.0), plain, signed), kind)
 
 
 @aten("aten.floor_divide.default", "aten.floor_divide.Scalar")

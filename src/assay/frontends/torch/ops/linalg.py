@@ -386,4 +386,10 @@ def addmv(b: Builder, n: Call, bias: Value, x: Value, y: Value, *, beta: Any = 1
 def addbmm(b: Builder, n: Call, bias: Value, x: Value, y: Value, *, beta: Any = 1, alpha: Any = 1) -> Results:
     work = _wide(n.dtype)
     products = b.matmul(tensor(b, x, work), tensor(b, y, work))
-    return _plus(b, n, bias, b.reduce_sum(products, axes=(0,)), beta, alpha)
+    count = b.size(x, 0)
+    if work is n.dtype or not isinstance(count, int) or count == 0:
+        return _plus(b, n, bias, b.reduce_sum(products, axes=(0,)), beta, alpha)
+    total = bias
+    for i in range(count):  # torch rounds after every product of the batch
+        total = _plus(b, n, total, b.gather(products, i, axis=0), beta if i == 0 else 1, alpha)
+    return total

@@ -45,10 +45,11 @@ def native_dropout(b: Builder, n: Call, x: Value, p: float, train: bool | None =
     """torch draws the mask; the products are as its kernel makes them."""
     if train is False:
         return x, b.expand(b.constant(True), b.shape_of(x))
+    if p == 1:  # as eager's dropout has it, nothing is drawn where nothing is kept
+        return b.mul(x, 0.0), b.expand(b.constant(False), b.shape_of(x))
     kept = 1.0 - float(p)
     mask = _drawn_mask(b, x, kept, n.orders[0] if n.orders else None)
-    scale = 0.0 if kept == 0 else 1.0 / kept
-    return b.mul(b.mul(x, tensor(b, mask, n.dtype)), scale), mask
+    return b.mul(b.mul(x, tensor(b, mask, n.dtype)), 1.0 / kept), mask
 
 
 def _drawn_mask(b: Builder, x: Value, kept: float, order: Sequence[int] | None) -> Value:

@@ -21,7 +21,7 @@ from assay.ops.shapes import axis_of
 
 def _memory(b: Builder, n: Call, x: Value) -> tuple[Value, tuple[int, ...]]:
     """The elements of x in the order of its memory, and the axes from the outermost to the innermost."""
-    orders = n.node.attrs["orders"]
+    orders = n.orders
     order = orders[0] if orders and orders[0] is not None else tuple(range(b.rank(x)))
     return b.reshape(b.transpose(x, perm=order), [-1]), order
 
