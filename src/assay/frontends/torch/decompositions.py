@@ -99,18 +99,19 @@ def kept_whole() -> Generator[None]:
 
     torch has Python functions for them that take part in tracing whatever the table says. They are set aside here and
     put back afterwards, as `torch.export` does it with ops that it preserves. Where sizes are symbolic and a gradient
-    is wanted, torch takes the ops apart all the same: its gradients know numbers only. LSTM layers are whole where no
-    gradient is wanted, else they come step by step: the whole layer has a gradient of oneDNN's own.
+    is wanted, torch takes the ops apart all the same: its gradients know numbers only. An LSTM layer is whole where no
+    gradient is wanted, else it comes step by step: the whole layer has a gradient of oneDNN's own.
     """
+    aten = torch.ops.aten
+    changes = [(overload, _sized(overload)) for overload in _overloads(*RESAMPLING)]
+    changes += [(overload, _in_steps) for overload in (aten.lstm.input, aten.lstm.data)]
     before: list[tuple[Any, dict[Any, Any]]] = []
-    for overload in _overloads(*RESAMPLING):
+    for overload, change in changes:
         kernels: dict[Any, Any] = dict(overload.py_kernels)
         before.append((overload, kernels))
-        by_scale = overload._overloadname == "vec"
-        _set_kernels(overload, {key: _sized(overload, kernel) for key, kernel in kernels.items() if by_scale})
+        _set_kernels(overload, {key: change(kernel) for key, kernel in kernels.items()} if change else {})
     try:
-        with torch.backends.mkldnn.flags(enabled=not torch.is_grad_enabled()):
-            yield
+        yield
     finally:
         for overload, kernels in before:
             _set_kernels(overload, kernels)
@@ -122,16 +123,30 @@ def _set_kernels(overload: Any, kernels: dict[Any, Any]) -> None:
     overload._dispatch_cache.clear()
 
 
-def _sized(overload: Any, apart: Callable[..., Any]) -> Callable[..., Any]:
-    """What an overload with scales does: work out the sizes, which may be symbolic, and call the one with sizes."""
+def _sized(overload: Any) -> Callable[..., Any] | None:
+    """How the function of an overload with scales changes: it works out the sizes, which may be symbolic, and calls
+    the overload with sizes. That one needs no function."""
+    if overload._overloadname != "vec":
+        return None
     sized = getattr(torch.ops.aten, overload._schema.name.partition("::")[2]).default
 
-    def resample(x: torch.Tensor, output: Any, *flags_and_scales: Any) -> Any:
-        *flags, scales = flags_and_scales
-        sizes = _RULES.upsample_compute_output_size(x.size(), output, scales)
-        symbolic = any(isinstance(size, torch.SymInt) for size in (*x.shape, *sizes))
-        if symbolic and x.requires_grad and torch.is_grad_enabled():
-            return apart(x, output, *flags_and_scales)
-        return sized(x, sizes, *flags, *(scales or [None] * len(sizes)))
+    def changed(apart: Callable[..., Any]) -> Callable[..., Any]:
+        def resample(x: torch.Tensor, output: Any, *flags_and_scales: Any) -> Any:
+            *flags, scales = flags_and_scales
+            sizes = _RULES.upsample_compute_output_size(x.size(), output, scales)
+            symbolic = any(isinstance(size, torch.SymInt) for size in (*x.shape, *sizes))
+            if symbolic and x.requires_grad and torch.is_grad_enabled():
+                return apart(x, output, *flags_and_scales)
+            return sized(x, sizes, *flags, *(scales or [None] * len(sizes)))
 
-    return resample
+        return resample
+
+    return changed
+
+
+def _in_steps(layers: Callable[..., Any]) -> Callable[..., Any]:
+    def stepped(*args: Any) -> Any:
+        with torch.backends.mkldnn.flags(enabled=not torch.is_grad_enabled()):
+            return layers(*args)
+
+    return stepped

@@ -121,8 +121,10 @@ class _Importer:
         return self._constant(np.zeros(0, np.float32)), *refs
 
     def _made(self, node: fx.Node, target: Any, arguments: Sequence[Any], meta: Any) -> Refs:
-        if target in _BY_MEMORY:
-            _check_dense(node.name, arguments[0].meta["val"])
+        if target in _BY_MEMORY and not _is_dense(arguments[0].meta["val"]):
+            if not _is_returned_view(node):
+                raise ImportFailed("as_strided of a view into a larger tensor", where=node.name, hint="copy it before")
+            target, arguments = _ATEN.full.default, (arguments[1], 0)  # the view will be cut out of the argument
         used: list[Value] = []
         args = tuple(self._encoded(arg, used) for arg in arguments)
         kwargs = tuple((key, self._encoded(arg, used)) for key, arg in node.kwargs.items())
@@ -184,12 +186,16 @@ class _Importer:
         return f"{mark}{len(used) - 1}"
 
 
-def _check_dense(where: str, tensor: torch.Tensor) -> None:
-    """ImportFailed if the memory behind a tensor holds more than its elements: no array shows the rest."""
-    if axis_order(tensor) is None or tensor.storage_offset() != 0:
-        raise ImportFailed(
-            "as_strided of a view into a larger tensor", where=where, hint="take it of the tensor itself"
-        )
+def _is_dense(tensor: torch.Tensor) -> bool:
+    """Whether the memory behind a tensor holds its elements alone; no array shows what else there is."""
+    return axis_order(tensor) is not None and tensor.storage_offset() == 0
+
+
+def _is_returned_view(node: fx.Node) -> bool:
+    """Whether a node makes a view of an argument that is only returned."""
+    source = node.args[0]
+    view = node.target is _ATEN.as_strided.default and isinstance(source, fx.Node) and source.op == "placeholder"
+    return view and all(user.op == "output" for user in node.users)
 
 
 def decoded(template: Any, inputs: Sequence[Any], number: Callable[[Any], Any] = lambda value: value) -> Any:

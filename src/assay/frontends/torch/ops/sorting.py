@@ -1,6 +1,6 @@
 """aten ops on ordered elements: sorting, ranks, searching, different elements.
 
-Among equal elements torch leaves open which of them `topk`, `kthvalue`, `median` and `mode` point to, and the order in
+Among equal elements torch leaves open which of them `topk`, `median` and `mode` point to, and the order in
 which an unstable sort of many elements puts them; here they stand in the order of positions, and `mode` takes the last.
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from assay.frontends.torch.ops.common import Number, promoted, tensor
 from assay.frontends.torch.ops.scan import along
-from assay.frontends.torch.registry import Builder, Call, Results, aten
+from assay.frontends.torch.registry import Builder, Call, Results, aten, leave_to_torch
 from assay.ir import dtypes
 from assay.ir.graph import Value
 from assay.ops.parts import scalar_size
@@ -52,12 +52,7 @@ def _kept(b: Builder, x: Value, axis: int) -> Value:
     return b.vector(*(1 if i == axis else b.size(x, i) for i in range(b.rank(x))))
 
 
-@aten("aten.kthvalue.default")
-def kthvalue(b: Builder, n: Call, x: Value, k: Number, dim: int = -1, keepdim: bool = False) -> Results:
-    def place(value: Value, axis: int) -> Value:
-        return b.expand(b.sub(tensor(b, k, dtypes.i64), 1), _kept(b, value, axis))
-
-    return _picked(b, x, dim, keepdim, place)
+leave_to_torch("points to that one of several equal elements which its kernel comes upon", "aten.kthvalue.default")
 
 
 def _middle(b: Builder, count: Value) -> Value:
