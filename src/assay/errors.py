@@ -64,7 +64,7 @@ class CompileFailed(AssayError):
     stage = "compile"
 
 
-class RunFailed(AssayError):
+class RunFailed(AssayError, RuntimeError):
     """An op failed while the program ran."""
 
     stage = "run"

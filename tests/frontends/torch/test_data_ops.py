@@ -53,14 +53,13 @@ ALONG: dict[str, Callable[[torch.Tensor, int], Any]] = {
     "argmin": lambda x, d: torch.argmin(x, d, keepdim=True),
     "median value": lambda x, d: torch.median(x, d).values,
     "nanmedian value": lambda x, d: torch.nanmedian(x, d).values,
-    "kthvalue": lambda x, d: torch.kthvalue(x, 1, d).values,
     "mode": lambda x, d: torch.mode(x, d),
     "all and any": lambda x, d: (torch.all(x, d), torch.any(x, d)),
     "unbind": lambda x, d: torch.unbind(x, d) if x.dim() else x,
 }
 
 
-NOT_OF_BOOLS = ("argmax", "argmin", "median value", "nanmedian value", "kthvalue")
+NOT_OF_BOOLS = ("argmax", "argmin", "median value", "nanmedian value")
 
 
 @pytest.mark.parametrize("name", ALONG)

@@ -146,7 +146,11 @@ def _sized(overload: Any) -> Callable[..., Any] | None:
 
 def _in_steps(layers: Callable[..., Any]) -> Callable[..., Any]:
     def stepped(*args: Any) -> Any:
-        with torch.backends.mkldnn.flags(enabled=not torch.is_grad_enabled()):
+        before = torch._C._get_mkldnn_enabled()  # pyright: ignore[reportPrivateUsage]
+        torch._C._set_mkldnn_enabled(before and not torch.is_grad_enabled())  # pyright: ignore[reportPrivateUsage]
+        try:
             return layers(*args)
+        finally:
+            torch._C._set_mkldnn_enabled(before)  # pyright: ignore[reportPrivateUsage]
 
     return stepped

@@ -53,7 +53,7 @@ class Returned:
     borrowed: bool = False
     """Whether that piece of memory is an input's."""
     place: Place | None = None
-    """Where in it a borrowed entry lies; None if it shows the memory as another dtype."""
+    """Where in it a borrowed entry lies; None if it reads that memory in another way."""
     order: tuple[int, ...] | None = None
     """The axes from the outermost to the innermost in memory; None where torch's result is not dense."""
 
@@ -86,11 +86,16 @@ def _entry(
 
 
 def _place(view: torch.Tensor, argument: int, inputs: Sequence[Any]) -> Place | None:
-    if view.dtype is not inputs[argument].dtype or view.layout is not torch.strided:
+    if view.layout is not torch.strided or _reading(view) != _reading(inputs[argument]):
         return None
     strides, offset = tuple(dim_of(stride) for stride in view.stride()), dim_of(view.storage_offset())
     wanted = frozenset[str]().union(*(symbols(dim) for dim in (*strides, offset)))
     return Place(argument, strides, offset, tuple(_sources(inputs, wanted)))
+
+
+def _reading(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """How the memory is read: as which dtype, conjugated, negated."""
+    return tensor.dtype, tensor.is_conj(), tensor.is_neg()
 
 
 def _sources(inputs: Sequence[Any], wanted: frozenset[str]) -> Iterator[tuple[str, int, int | None]]:
