@@ -59,6 +59,24 @@ ALONG: dict[str, Callable[[torch.Tensor, int], Any]] = {
 }
 
 
+WHOLE_DIVISIONS: dict[str, Callable[..., Any]] = {
+    "//": lambda x, y: x // y,
+    "%": lambda x, y: x % y,
+    "fmod": torch.fmod,
+    "trunc": lambda x, y: torch.div(x, y, rounding_mode="trunc"),
+}
+
+
+@pytest.mark.parametrize("divide", WHOLE_DIVISIONS.values(), ids=WHOLE_DIVISIONS)
+def test_whole_numbers_divided_by_zero_are_eagers_error(divide: Callable[..., Any]) -> None:
+    compiled = torch.compile(divide, backend="assay")
+    x = torch.tensor([7, -7, 3])
+    torch.testing.assert_close(compiled(x, torch.tensor([2, 2, -2])), divide(x, torch.tensor([2, 2, -2])))
+    for run in (divide, compiled):
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            run(x, torch.tensor([2, 0, 1]))
+
+
 NOT_OF_BOOLS = ("argmax", "argmin", "median value", "nanmedian value")
 
 
