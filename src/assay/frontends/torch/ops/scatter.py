@@ -197,7 +197,8 @@ def nonzero_static(b: Builder, n: Call, x: Value, *, size: Number, fill_value: i
 @aten("aten.masked_select.default")
 def masked_select(b: Builder, n: Call, x: Value, mask: Value) -> Results:
     held = b.bit_or(truth(b, mask), b.expand(b.constant(False), b.shape_of(x)))
-    return b.gather_nd(b.expand(x, b.shape_of(held)), _held(b, held))
+    line = b.reshape(b.expand(x, b.shape_of(held)), [-1])
+    return b.gather(line, b.reshape(b.nonzero(b.reshape(held, [-1])), [-1]), axis=0)
 
 
 @aten("aten.repeat_interleave.Tensor")
