@@ -393,3 +393,16 @@ def test_unbacked_symbols() -> None:
         assert len(graphs) == 1
         with pytest.raises(Exception, match="u0 >= 2"):
             fast(x, torch.tensor(1))
+
+
+def test_a_view_at_a_place_that_data_gives() -> None:
+    def function(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
+        return torch.narrow(x, 1, at, 2)
+
+    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+        fast = compiled(function)
+        x = torch.arange(15.0).reshape(3, 5)
+        for at in (1, 3, 0):
+            mine, theirs = fast(x, torch.tensor(at)), function(x, torch.tensor(at))
+            assert torch.equal(mine, theirs)
+            assert mine.data_ptr() == theirs.data_ptr()

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from assay.errors import BadFeed
-from assay.frontends.torch.returned import Returned
+from assay.errors import BadFeed, RunFailed
+from assay.frontends.torch.returned import Place, Returned
 from assay.frontends.torch.types import has_array, in_order, lent_tensor, read_only, to_array, to_tensor
 from assay.ir.dtypes import Array, is_array
 
@@ -53,9 +53,21 @@ def _entry(entry: Returned, results: Sequence[Any], arguments: Sequence[Any], ha
     if not is_array(result):
         return result
     if entry.borrowed:
-        view = None if entry.place is None else entry.place.of(result.shape, arguments)
-        return lent_tensor(result) if view is None else view
+        return lent_tensor(result) if entry.place is None else _view(entry.place, result, arguments)
     return to_tensor(in_order(_own(result, entry.memory, handed_out), entry.order))
+
+
+def _view(place: Place, result: Array, arguments: Sequence[Any]) -> torch.Tensor:
+    """The result as a view of the argument that it lies in, at the place that the trace or its address says."""
+    found = place.of(result.shape, arguments)
+    if found is not None:
+        return found
+    base = arguments[place.argument].detach()
+    if not np.may_share_memory(result, to_array(base)):
+        raise RunFailed("where a result lies in the memory of an input depends on data, and it was copied on the way")
+    size = base.element_size()
+    offset = base.storage_offset() + (result.ctypes.data - base.data_ptr()) // size
+    return base.as_strided(result.shape, [stride // size for stride in result.strides], offset)
 
 
 def _own(array: Array, memory: int, handed_out: dict[int, int]) -> Array:

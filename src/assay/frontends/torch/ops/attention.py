@@ -10,6 +10,7 @@ from assay.frontends.torch.ops.common import Number, tensor
 from assay.frontends.torch.ops.normalization import as_declared, widened
 from assay.frontends.torch.registry import Builder, Call, Results, aten
 from assay.ir import dtypes
+from assay.ir.dims import eq
 from assay.ir.graph import Value
 from assay.ops.parts import scalar_size
 
@@ -34,8 +35,16 @@ def attention(
         mask = tensor(b, mask, b.dtype(query))
     factor = None if scale is None else _known(scale)
     result = b.sdpa(query, key, value, mask, scale=factor, causal=causal)
-    scores = _scores(b, widened(b, query), widened(b, key), mask, causal, scale)
+    scores = _scores(b, widened(b, query), widened(b, _for_each_head(b, query, key)), mask, causal, scale)
     return as_declared(b, n, result, b.log_sum_exp(scores, axes=(-1,)))
+
+
+def _for_each_head(b: Builder, query: Value, key: Value) -> Value:
+    """The keys of every query head, of which groups may share one."""
+    if eq(b.dims(query)[-3], b.dims(key)[-3]) is True:
+        return key
+    heads, groups = (scalar_size(b, x, -3) for x in (query, key))
+    return b.gather(key, b.div(b.mul(b.iota(heads), groups), heads), axis=b.rank(key) - 3)
 
 
 def _known(scale: Number) -> float:

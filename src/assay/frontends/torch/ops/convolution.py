@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from assay.frontends.torch.ops.common import sizes, tensor
+from assay.frontends.torch.ops.common import Number, sizes, tensor
 from assay.frontends.torch.registry import Builder, Call, Results, aten
 from assay.ir.graph import Value
 
@@ -15,9 +15,19 @@ def per_axis(given: Sequence[int], rank: int) -> tuple[int, ...]:
     return tuple(given) * rank if len(given) == 1 else tuple(given)
 
 
-def _windows(rank: int, stride: Sequence[int], padding: Sequence[int], dilation: Sequence[int]) -> dict[str, Any]:
-    pads = per_axis(padding, rank)
-    return {"strides": per_axis(stride, rank), "pads": (*pads, *pads), "dilations": per_axis(dilation, rank)}
+def _known(b: Builder, given: Sequence[Number], rank: int) -> tuple[int, ...]:
+    """Numbers that a convolution needs to know; symbolic ones are waited for."""
+    return per_axis(b.ints(sizes(b, given), "the windows of a convolution"), rank)
+
+
+def _windows(b: Builder, rank: int, stride: Any, padding: Any, dilation: Any, groups: Number) -> dict[str, Any]:
+    pads = _known(b, padding, rank)
+    return {
+        "strides": _known(b, stride, rank),
+        "pads": (*pads, *pads),
+        "dilations": _known(b, dilation, rank),
+        "groups": _known(b, [groups], 1)[0],
+    }
 
 
 @aten("aten.convolution.default")
@@ -27,17 +37,17 @@ def convolution(
     x: Value,
     w: Value,
     bias: Value | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
+    stride: Sequence[Number],
+    padding: Sequence[Number],
+    dilation: Sequence[Number],
     transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
+    output_padding: Sequence[Number],
+    groups: Number,
 ) -> Results:
     rank = b.rank(x) - 2
-    attrs = {**_windows(rank, stride, padding, dilation), "groups": groups}
+    attrs = _windows(b, rank, stride, padding, dilation, groups)
     if transposed:
-        return b.conv_transpose(x, w, bias, output_padding=per_axis(output_padding, rank), **attrs)
+        return b.conv_transpose(x, w, bias, output_padding=_known(b, output_padding, rank), **attrs)
     return b.conv(x, w, bias, **attrs)
 
 
@@ -49,16 +59,16 @@ def convolution_backward(
     x: Value,
     w: Value,
     bias_sizes: Any,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
+    stride: Sequence[Number],
+    padding: Sequence[Number],
+    dilation: Sequence[Number],
     transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
+    output_padding: Sequence[Number],
+    groups: Number,
     output_mask: Sequence[bool],
 ) -> Results:
     rank = b.rank(x) - 2
-    attrs = {**_windows(rank, stride, padding, dilation), "groups": groups}
+    attrs = _windows(b, rank, stride, padding, dilation, groups)
     for_x, for_w, for_bias = output_mask
     results: list[Value] = []
     if for_x:

@@ -1,7 +1,8 @@
 """aten ops on ordered elements: sorting, ranks, searching, different elements.
 
-Among equal elements torch leaves open which of them `topk`, `median` and `mode` point to, and the order in
-which an unstable sort of many elements puts them; here they stand in the order of positions, and `mode` takes the last.
+Among equal elements torch leaves open which of them `topk`, `kthvalue`, `median` and `mode` point to, and the order in
+which an unstable sort of many elements puts them. Where that is likely to show, torch runs the op; elsewhere they stand
+in the order of positions, and `mode` takes the last.
 """
 
 from __future__ import annotations
@@ -29,8 +30,14 @@ def stable_sort(
     return sort(b, n, x, dim, descending)
 
 
+_AMONG_EQUALS = "which of several equal elements is pointed to only torch's kernel knows"
+leave_to_torch(_AMONG_EQUALS, "aten.kthvalue.default")
+
+
 @aten("aten.topk.default")
 def topk(b: Builder, n: Call, x: Value, k: Number, dim: int = -1, largest: bool = True, sorted: bool = True) -> Results:
+    if b.dtype(x) not in (dtypes.f32, dtypes.f64):
+        raise ValueError(f"equal elements are common in {b.dtype(x)}, and {_AMONG_EQUALS}")
     count = tensor(b, k, dtypes.i64)
     return along(b, x, dim, lambda value, axis: b.emit("topk", value, count, axis=axis, largest=largest))
 
@@ -50,9 +57,6 @@ def _picked(b: Builder, x: Value, dim: int, keepdim: bool, place: Any) -> tuple[
 def _kept(b: Builder, x: Value, axis: int) -> Value:
     """The shape of x with an axis of size one."""
     return b.vector(*(1 if i == axis else b.size(x, i) for i in range(b.rank(x))))
-
-
-leave_to_torch("points to that one of several equal elements which its kernel comes upon", "aten.kthvalue.default")
 
 
 def _middle(b: Builder, count: Value) -> Value:
