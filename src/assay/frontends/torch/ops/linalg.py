@@ -8,7 +8,7 @@ import numpy as np
 
 from assay.frontends.torch.ops.common import tensor
 from assay.frontends.torch.ops.complex import conj, is_complex, size
-from assay.frontends.torch.registry import Builder, Call, Results, aten
+from assay.frontends.torch.registry import Builder, Call, Results, aten, leave_to_torch
 from assay.ir import dtypes
 from assay.ir.dims import eq
 from assay.ir.dtypes import DType
@@ -84,22 +84,30 @@ def qr(b: Builder, n: Call, x: Value, mode: str = "reduced") -> Results:
     return (_nothing(b, n, 0), r) if mode == "r" else (q, r)
 
 
+_SIGNS = "the signs of such vectors are a matter of the LAPACK that is called, and eager calls torch's"
+
+
+def _by_torch(b: Builder, n: Call, x: Value) -> tuple[Value, ...]:
+    """The results as torch computes them; where only the values are read, nothing of this stays."""
+    kinds = tuple(str(kind) for kind in n.types)
+    return b.emit("opaque", x, target=n.node.op, **n.node.attrs, kinds=kinds, reason=_SIGNS)
+
+
 @aten("aten._linalg_svd.default")
 def svd(b: Builder, n: Call, x: Value, full: bool = False, vectors: bool = True, *, driver: Any = None) -> Results:
     if not vectors:
         return _nothing(b, n, 0), b.singular_values(x), _nothing(b, n, 2)
-    return b.emit("svd", x, full=full)
+    left, _, right = _by_torch(b, n, x)
+    return left, b.singular_values(x), right
 
 
 @aten("aten._linalg_eigh.default")
 def eigh(b: Builder, n: Call, x: Value, triangle: str = "L", vectors: bool = True) -> Results:
-    values, found = b.emit("eigh", x, upper=triangle.upper() == "U")
-    return values, found if vectors else _nothing(b, n, 1)
+    values = b.eigh(x, upper=triangle.upper() == "U")
+    return values, _by_torch(b, n, x)[1] if vectors else _nothing(b, n, 1)
 
 
-@aten("aten.linalg_eig.default")
-def eig(b: Builder, n: Call, x: Value) -> Results:
-    return b.emit("eig", x)
+leave_to_torch(_SIGNS, "aten.linalg_eig.default")
 
 
 @aten("aten._linalg_eigvals.default", "aten.linalg_eigvals.default")

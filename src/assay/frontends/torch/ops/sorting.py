@@ -17,9 +17,19 @@ from assay.ir.graph import Value
 from assay.ops.parts import scalar_size
 from assay.ops.shapes import axis_of
 
+_AMONG_EQUALS = "which of several equal elements is pointed to only torch's kernel knows"
+leave_to_torch(_AMONG_EQUALS, "aten.kthvalue.default")
+
 
 @aten("aten.sort.default")
 def sort(b: Builder, n: Call, x: Value, dim: int = -1, descending: bool = False) -> Results:
+    """Of whole numbers and wide floats torch's sort is stable."""
+    if b.dtype(x) in (dtypes.boolean, dtypes.bf16, dtypes.f16):
+        raise ValueError(f"equal elements are common in {b.dtype(x)}, and {_AMONG_EQUALS}")
+    return _sorted(b, x, dim, descending)
+
+
+def _sorted(b: Builder, x: Value, dim: int, descending: bool) -> Results:
     return along(b, x, dim, lambda value, axis: b.emit("sort", value, axis=axis, descending=descending))
 
 
@@ -27,11 +37,7 @@ def sort(b: Builder, n: Call, x: Value, dim: int = -1, descending: bool = False)
 def stable_sort(
     b: Builder, n: Call, x: Value, *, stable: bool | None = None, dim: int = -1, descending: bool = False
 ) -> Results:
-    return sort(b, n, x, dim, descending)
-
-
-_AMONG_EQUALS = "which of several equal elements is pointed to only torch's kernel knows"
-leave_to_torch(_AMONG_EQUALS, "aten.kthvalue.default")
+    return _sorted(b, x, dim, descending) if stable else sort(b, n, x, dim, descending)
 
 
 @aten("aten.topk.default")
