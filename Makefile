@@ -59,7 +59,7 @@ fuzz: venv ## random graphs on every target against the oracle
 mutate: venv ## 10,000 damaged models, each of which must run or be refused properly
 	@$(BIN)/python -m assay.cli mutate $(ARGS)
 
-bench: venv torch ## every script in bench/
+bench: venv torch zoo ## every script in bench/
 	@set -e; for script in bench/*.py; do $(BIN)/python $$script $(ARGS); done
 
 conformance: venv ## the official ONNX suite here and on its peers; writes docs/conformance.md
