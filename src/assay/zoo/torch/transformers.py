@@ -18,10 +18,10 @@ def library() -> Any:
     return importlib.import_module("transformers")
 
 
-def _from(model: str, config: str) -> Callable[[Mapping[str, Any]], Any]:
+def _from(name: str) -> Callable[[Mapping[str, Any]], Any]:
     def make(sizes: Mapping[str, Any]) -> Any:
-        found = library()
-        return getattr(found, model)(getattr(found, config)(**sizes))
+        found = getattr(library(), name)
+        return found(found.config_class(**sizes))
 
     return make
 
@@ -89,6 +89,16 @@ _ENCODEC_SMALL = {
     "num_lstm_layers": 1,
     "norm_type": "weight_norm",
 }
+_ENCODEC_FULL = {
+    "sampling_rate": 32000,
+    "upsampling_ratios": [8, 5, 4, 4],
+    "target_bandwidths": [2.2],
+    "codebook_size": 2048,
+    "num_filters": 64,
+    "norm_type": "weight_norm",
+    "use_causal_conv": False,
+    "normalize": False,
+}
 _WHISPER_SMALL = {
     **_MARKS,
     "decoder_start_token_id": 1,
@@ -106,22 +116,21 @@ def _whisper(width: int, layers: int, heads: int, **more: Any) -> dict[str, Any]
 
 
 def _t5(name: str, small: Mapping[str, Any], full: Mapping[str, Any], **both: Any) -> Model:
-    make = _from("T5ForConditionalGeneration", "T5Config")
-    return Model(
-        name, "t5", make, _text_to_text, {**_T5_SMALL, **small, **both}, {**_T5_FULL, **full, **both}, (6, 11, 18)
-    )
+    make = _from("T5ForConditionalGeneration")
+    sizes = ({**_T5_SMALL, **small, **both}, {**_T5_FULL, **full, **both})
+    return Model(name, "t5", make, _text_to_text, *sizes, (6, 11, 18), unscaled=".q.weight")
 
 
-def _causal(name: str, family: str, small: Mapping[str, Any], full: Mapping[str, Any]) -> Model:
-    make = _from(f"{family}ForCausalLM" if family != "GPT2" else "GPT2LMHeadModel", f"{family}Config")
-    return Model(name, family.lower(), make, _text, {"vocab_size": 97, **_MARKS, **small}, full, (5, 9, 17))
+def _causal(name: str, found: str, small: Mapping[str, Any], full: Mapping[str, Any], **more: Any) -> Model:
+    sizes = ({"vocab_size": 97, **_MARKS, **small}, full)
+    return Model(name, name.lower(), _from(found), _text, *sizes, (5, 9, 17), **more)
 
 
 MODELS = (
-    _causal("GPT-2", "GPT2", {"n_layer": 2, "n_embd": 32, "n_head": 4, "n_positions": 64}, {}),
+    _causal("GPT-2", "GPT2LMHeadModel", {"n_layer": 2, "n_embd": 32, "n_head": 4, "n_positions": 64}, {}),
     _causal(
         "GPTNeo",
-        "GPTNeo",
+        "GPTNeoForCausalLM",
         {
             "hidden_size": 32,
             "num_layers": 2,
@@ -131,10 +140,11 @@ MODELS = (
             "max_position_embeddings": 64,
         },
         {"hidden_size": 768, "num_layers": 12, "num_heads": 12, "attention_types": [[["global", "local"], 6]]},
+        unscaled="q_proj.weight",
     ),
     _causal(
         "OPT",
-        "OPT",
+        "OPTForCausalLM",
         {
             "hidden_size": 32,
             "num_hidden_layers": 2,
@@ -147,7 +157,7 @@ MODELS = (
     ),
     _causal(
         "codegen",
-        "CodeGen",
+        "CodeGenForCausalLM",
         {"n_embd": 32, "n_layer": 1, "n_head": 4, "rotary_dim": 4, "n_positions": 64, "n_ctx": 64},
         {
             "vocab_size": 51200,
@@ -159,16 +169,16 @@ MODELS = (
             "rotary_dim": 32,
         },
     ),
-    _causal("Bloom", "Bloom", {"hidden_size": 32, "n_layer": 1, "n_head": 4}, {}),
+    _causal("Bloom", "BloomForCausalLM", {"hidden_size": 32, "n_layer": 1, "n_head": 4}, {}),
     _causal(
         "Falcon",
-        "Falcon",
+        "FalconForCausalLM",
         {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4},
         {"vocab_size": 65024, "hidden_size": 4544, "num_hidden_layers": 32, "num_attention_heads": 71},
     ),
     _causal(
         "Llama",
-        "Llama",
+        "LlamaForCausalLM",
         {
             "hidden_size": 32,
             "intermediate_size": 48,
@@ -203,7 +213,7 @@ MODELS = (
     Model(
         "Whisper",
         "whisper",
-        _from("WhisperForConditionalGeneration", "WhisperConfig"),
+        _from("WhisperForConditionalGeneration"),
         _sound_to_text,
         _whisper(32, 2, 4, num_mel_bins=8, vocab_size=97, **_WHISPER_SMALL),
         _whisper(768, 12, 12, num_mel_bins=80, vocab_size=51865),
@@ -212,7 +222,7 @@ MODELS = (
     Model(
         "speecht5-tts",
         "speecht5",
-        _from("SpeechT5ForTextToSpeech", "SpeechT5Config"),
+        _from("SpeechT5ForTextToSpeech"),
         _text_to_speech,
         {
             **{f"{side}_layers": 2 for side in ("encoder", "decoder")},
@@ -230,7 +240,7 @@ MODELS = (
         (8, 14, 20),
     ),
     Model(
-        "musicgen",
+        "musicgen-stereo-small",
         "musicgen",
         _musicgen,
         _text_to_music,
@@ -251,7 +261,7 @@ MODELS = (
         },
         {
             "text": {**_T5_FULL, "d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12},
-            "sound": {"sampling_rate": 32000, "codebook_dim": 128, "audio_channels": 2},
+            "sound": _ENCODEC_FULL,
             "decoder": {"num_codebooks": 8, "audio_channels": 2},
         },
         (6, 9, 13),
