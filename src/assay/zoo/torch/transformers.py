@@ -169,7 +169,12 @@ MODELS = (
             "rotary_dim": 32,
         },
     ),
-    _causal("Bloom", "BloomForCausalLM", {"hidden_size": 32, "n_layer": 1, "n_head": 4}, {}),
+    _causal(
+        "Bloom",
+        "BloomForCausalLM",
+        {"hidden_size": 32, "n_layer": 1, "n_head": 4},
+        {"vocab_size": 250880, "hidden_size": 1536, "n_layer": 24, "n_head": 16},
+    ),
     _causal(
         "Falcon",
         "FalconForCausalLM",
