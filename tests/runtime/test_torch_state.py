@@ -191,6 +191,14 @@ def test_results_lie_in_memory_as_eagers_do(dynamic: bool) -> None:
             torch.testing.assert_close(mine, theirs, check_stride=True)
 
 
+def test_axes_of_one_element_have_eagers_strides() -> None:
+    """Nothing reads them but guards, which would compile the next graph anew."""
+    x = torch.randn(1, 5, 3)
+    model = torch.compile(lambda x: (x.transpose(0, 2) * 2, (x * 2).transpose(0, 1)), backend="assay", dynamic=True)
+    for mine, theirs in zip(model(x), (x.transpose(0, 2) * 2, (x * 2).transpose(0, 1)), strict=True):
+        assert mine.stride() == theirs.stride()
+
+
 def test_arguments_may_lie_anyhow() -> None:
     base = torch.randn(6, 8)
     arguments = (base[::2, 1::3], base.t()[2:5], base.flip(0)[:3], base.expand(2, 6, 8)[:, :3])

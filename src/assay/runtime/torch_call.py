@@ -54,7 +54,21 @@ def _entry(entry: Returned, results: Sequence[Any], arguments: Sequence[Any], ha
         return result
     if entry.borrowed:
         return lent_tensor(result) if entry.place is None else _view(entry.place, result, arguments)
-    return to_tensor(in_order(_own(result, entry.memory, handed_out), entry.order))
+    tensor = to_tensor(in_order(_own(result, entry.memory, handed_out), entry.order))
+    if entry.strides is not None:
+        _lay_out_ones(tensor, entry.strides.of(arguments))
+    return tensor
+
+
+def _lay_out_ones(tensor: torch.Tensor, strides: Sequence[int] | None) -> None:
+    """Give axes of size 1 these strides; any would do, but what eager has is what guards ask for."""
+    if strides is None:
+        return
+    wanted = [
+        stride if size == 1 else own for size, own, stride in zip(tensor.shape, tensor.stride(), strides, strict=True)
+    ]
+    if wanted != list(tensor.stride()):
+        tensor.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, wanted)
 
 
 def _view(place: Place, result: Array, arguments: Sequence[Any]) -> torch.Tensor:

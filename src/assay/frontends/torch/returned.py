@@ -14,26 +14,35 @@ from assay.ir.dims import Dim, Expr, evaluate, symbols
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a view lies in the memory of an argument, in terms of the symbols that arguments give."""
+class Numbers:
+    """Numbers in terms of the symbols that arguments give."""
 
-    argument: int
-    strides: tuple[Dim, ...]
-    offset: Dim
+    dims: tuple[Dim, ...]
     symbols: tuple[tuple[str, int, int | None], ...]
     """A symbol, the argument that has it, and which size of that it is; None if the argument is the number."""
 
-    def of(self, shape: Sequence[int], arguments: Sequence[Any]) -> torch.Tensor | None:
-        """The view of this shape; None where a symbol is not among what the arguments show."""
+    def of(self, arguments: Sequence[Any]) -> list[int] | None:
+        """The numbers for these arguments; None where a symbol is not among what they show."""
         values = {
             name: arguments[index] if axis is None else arguments[index].shape[axis]
             for name, index, axis in self.symbols
         }
-        numbers = [evaluate(dim, values) for dim in (*self.strides, self.offset)]
+        numbers = [evaluate(dim, values) for dim in self.dims]
         known = [number for number in numbers if number is not None]
-        if len(known) < len(numbers):
-            return None
-        return arguments[self.argument].detach().as_strided(shape, known[:-1], known[-1])
+        return known if len(known) == len(numbers) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a view lies in the memory of an argument: its strides, then its offset."""
+
+    argument: int
+    numbers: Numbers
+
+    def of(self, shape: Sequence[int], arguments: Sequence[Any]) -> torch.Tensor | None:
+        """The view of this shape; None where a symbol is not among what the arguments show."""
+        known = self.numbers.of(arguments)
+        return None if known is None else arguments[self.argument].detach().as_strided(shape, known[:-1], known[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,8 @@ class Returned:
     """Where in it a borrowed entry lies; None if it reads that memory in another way."""
     order: tuple[int, ...] | None = None
     """The axes from the outermost to the innermost in memory; None where torch's result is not dense."""
+    strides: Numbers | None = None
+    """For a result with axes of size 1, whose strides nothing else tells. Dynamo's guards look at them too."""
 
 
 def returned_entries(items: Sequence[Any], placeholders: Sequence[fx.Node]) -> tuple[Returned, ...]:
@@ -82,15 +93,25 @@ def _entry(
         return Returned(output, argument=argument, number=True)
     memory = memories.setdefault(_storage(meta), output)
     place = _place(meta, -1 - memory, inputs) if memory < 0 else None
-    return Returned(output, None, argument, memory=memory, borrowed=memory < 0, place=place, order=axis_order(meta))
+    strides = _numbers(meta.stride(), inputs) if meta.layout is torch.strided and 1 in _sizes(meta) else None
+    order = axis_order(meta)
+    return Returned(output, None, argument, False, memory, memory < 0, place, order, strides)
+
+
+def _sizes(tensor: torch.Tensor) -> list[int]:
+    """The sizes that are no symbols."""
+    return [size for size in tensor.shape if isinstance(size, int)]  # pyright: ignore[reportUnnecessaryIsInstance]
 
 
 def _place(view: torch.Tensor, argument: int, inputs: Sequence[Any]) -> Place | None:
     if view.layout is not torch.strided or _reading(view) != _reading(inputs[argument]):
         return None
-    strides, offset = tuple(dim_of(stride) for stride in view.stride()), dim_of(view.storage_offset())
-    wanted = frozenset[str]().union(*(symbols(dim) for dim in (*strides, offset)))
-    return Place(argument, strides, offset, tuple(_sources(inputs, wanted)))
+    return Place(argument, _numbers((*view.stride(), view.storage_offset()), inputs))
+
+
+def _numbers(found: Sequence[Any], inputs: Sequence[Any]) -> Numbers:
+    dims = tuple(dim_of(number) for number in found)
+    return Numbers(dims, tuple(_sources(inputs, frozenset[str]().union(*map(symbols, dims)))))
 
 
 def _reading(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -159,7 +159,7 @@ def in_order(array: Array, order: Sequence[int] | None) -> Array:
 
 def to_tensor(array: Array) -> torch.Tensor:
     """An array as a tensor that may be written to: shared if the array may be, else a copy."""
-    return _shared(array if array.flags.writeable and min(array.strides, default=0) >= 0 else array.copy())
+    return _shared(array if array.flags.writeable and min(array.strides, default=0) >= 0 else array.copy(order="K"))
 
 
 def lent_tensor(array: Array) -> torch.Tensor:
