@@ -193,10 +193,12 @@ def test_results_lie_in_memory_as_eagers_do(dynamic: bool) -> None:
 
 def test_axes_of_one_element_have_eagers_strides() -> None:
     """Nothing reads them but guards, which would compile the next graph anew."""
-    x = torch.randn(1, 5, 3)
-    model = torch.compile(lambda x: (x.transpose(0, 2) * 2, (x * 2).transpose(0, 1)), backend="assay", dynamic=True)
-    for mine, theirs in zip(model(x), (x.transpose(0, 2) * 2, (x * 2).transpose(0, 1)), strict=True):
-        assert mine.stride() == theirs.stride()
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2).transpose(1, 2)[:, :, :1] * 3
+
+    x = torch.randn(4, 5, 3)
+    assert torch.compile(function, backend="assay", dynamic=True)(x).stride() == function(x).stride()
 
 
 def test_arguments_may_lie_anyhow() -> None:
