@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import runpy
-import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from ops.cases import OPS, allowed, outcome, samples, told
 from ops.knowledge import View, admits, holds, symbolic_views, views
 
-from assay.evidence.compare import bounds, closeness, epsilon
+from assay.evidence.compare import closeness, epsilon
 from assay.ir import dtypes
 from assay.ir.dtypes import DType
 from assay.ir.facts import Fact
@@ -20,41 +19,17 @@ from assay.ir.graph import Graph, Node, Origin
 from assay.ir.types import TensorType
 from assay.ops import CORE
 from assay.ops.builder import Builder
-from assay.ops.registry import OpDef, Sample, carrier, complete_attrs, evaluate
+from assay.ops.registry import OpDef, Sample, complete_attrs
 from assay.targets.reference import ReferenceTarget
 from assay.targets.reference.interpreter import Mode
 
 ROOT = Path(__file__).parent.parent.parent
-OPS = [definition for definition in CORE if not definition.regions and not definition.effects]
 DEVICE_OPS = [definition for definition in OPS if not definition.host]
 COMPOSITES = [definition for definition in OPS if not definition.is_milli]
 
 
 def by_name(definition: OpDef) -> str:
     return definition.name
-
-
-def samples(definition: OpDef) -> Iterator[tuple[DType, Sample, np.random.Generator]]:
-    """Every sample of every dtype, the same in each run."""
-    for dtype in definition.main_dtypes:
-        rng = np.random.default_rng(zlib.crc32(f"{definition.name} {dtype}".encode()))
-        for sample in definition.samples(rng, dtype):
-            yield dtype, sample, rng
-
-
-def outcome(definition: OpDef, sample: Sample) -> tuple[Any, ...]:
-    """What the reference gives."""
-    attrs = complete_attrs(definition, sample.attrs)
-    facts = next(views(np.random.default_rng(0), definition, sample)).facts
-    carriers = [carrier(kind) for kind in definition.infer(facts, attrs)]
-    with np.errstate(all="ignore"):
-        return evaluate(definition, sample.inputs, attrs, carriers)
-
-
-def told(definition: OpDef, dtype: DType, sample: Sample) -> str:
-    """A sample in a few words, for messages."""
-    shapes = [list(x.shape) if isinstance(x, np.ndarray) else type(x).__name__ for x in sample.inputs]
-    return f"{definition.name} {dtype} {shapes} {dict(sample.attrs)}"
 
 
 # --- rules
@@ -166,26 +141,6 @@ def agree(definition: OpDef, dtype: DType, sample: Sample, graph: Graph) -> None
     for got, wanted in zip(actual, expected, strict=True):
         found = closeness(got, wanted, **allowed(definition, sample, wanted))
         assert found.ok, f"{told(definition, dtype, sample)}: {found}\ngot {got}\nnot {wanted}"
-
-
-def allowed(definition: OpDef, sample: Sample, wanted: Any, dtype: DType | None = None) -> dict[str, float]:
-    """The op's tolerance for this result, in units of its own or another dtype."""
-    if not isinstance(wanted, np.ndarray):
-        return {}
-    arrays = [x for x in sample.inputs if isinstance(x, np.ndarray)]
-    terms = max((x.size for x in arrays), default=1) / max(wanted.size, 1)
-    scale = max((magnitude(x) for x in (*arrays, wanted)), default=1.0)
-    relative, absolute = bounds(definition.tolerance, dtype or dtypes.of(wanted), terms=terms, scale=scale)
-    return {"relative": relative, "absolute": absolute}
-
-
-def magnitude(x: Any) -> float:
-    """The size of the largest finite element of a float or complex array."""
-    kind = dtypes.of(x).kind
-    if kind not in ("float", "complex"):
-        return 0.0
-    wide = np.abs(x.astype(np.float64 if kind == "float" else np.complex128))
-    return float(wide.max(initial=0.0, where=np.isfinite(wide)))
 
 
 # --- modes

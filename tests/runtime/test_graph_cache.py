@@ -29,7 +29,7 @@ from assay.ops.builder import Builder
 from assay.ops.lowering import lower
 from assay.runtime.graph_cache import graph_key, lowered_graph
 from assay.runtime.session import optimized
-from assay.runtime.store import Store
+from assay.store import Store
 
 F32 = TensorType(dtypes.f32, (symbol("n"), 3))
 
@@ -268,7 +268,7 @@ from assay.ir.printer import print_graph
 from assay.ops.lowering import lower
 from assay.runtime.graph_cache import lowered_graph
 from assay.runtime.session import optimized
-from assay.runtime.store import Store
+from assay.store import Store
 
 class Model(torch.nn.Module):
     def __init__(self):

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from assay.runtime import store as store_module
-from assay.runtime.store import Store, StoreWarning, default_folder, digest, open_store
+from assay import store as store_module
+from assay.store import Store, StoreWarning, default_folder, digest, open_store
 
 KEY, OTHER = digest("a"), digest("b")
 
@@ -192,7 +192,7 @@ def test_an_entry_runs_no_code(store: Store, tmp_path: Path) -> None:
 
 WRITER = """
 import sys
-from assay.runtime.store import digest, open_store
+from assay.store import digest, open_store
 store = open_store(sys.argv[1])
 for turn in range(25):
     for number in range(5):
@@ -216,7 +216,7 @@ def test_ten_processes_share_an_empty_folder(tmp_path: Path) -> None:
 def test_a_full_disk_is_one_warning(tmp_path: Path) -> None:
     program = """
 import resource, sys, warnings
-from assay.runtime.store import digest, open_store
+from assay.store import digest, open_store
 store = open_store(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 with warnings.catch_warnings(record=True) as caught:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from assay import __version__
+from assay.cli.bench import bench
 from assay.cli.compare import compare
 from assay.cli.conformance import conformance
 from assay.cli.demo import demo
@@ -30,7 +31,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _command in (run, inspect, compare, conformance, opinfo, fuzz, mutate, demo, targets, trace):
+for _command in (run, inspect, compare, bench, conformance, opinfo, fuzz, mutate, demo, targets, trace):
     app.command()(_command)
 
 

@@ -273,6 +273,12 @@ def symbols(d: Dim) -> frozenset[str]:
     return frozenset(a.name for a in atoms if a.name).union(*(symbols(arg) for a in atoms for arg in a.args))
 
 
+def symbol_name(d: Dim) -> str | None:
+    """The name of the symbol that d is; None if it is anything else."""
+    atom = _lone(_dim(d))
+    return None if atom is None or atom.op != "symbol" else atom.name
+
+
 def substitute(d: Dim, values: Mapping[str, Dim]) -> Dim:
     """d with the named symbols replaced, all at once; other symbols stay.
 

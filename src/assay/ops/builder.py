@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -122,6 +123,22 @@ class Builder:
     def fresh(self, kind: Type) -> Value:
         """A value that a node made by hand will define."""
         return self._new(Fact(kind))
+
+    def refined(self, values: Sequence[Value], stated: Sequence[Type], since: int) -> list[Value]:
+        """The values with those dims that they lack and `stated` has; the nodes from number `since` on made them."""
+        renamed = {
+            value: self._new(replace(self._facts[value], type=kind))
+            for value, other in zip(values, stated, strict=False)
+            if (kind := _with_dims(value.type, other)) is not value.type
+        }
+        made = {value for node in self.nodes[since:] for value in node.outputs}
+        if not renamed or not made.issuperset(renamed) or any(node.regions for node in self.nodes[since:]):
+            return list(values)
+        for index, node in enumerate(self.nodes[since:], start=since):
+            inputs = tuple(value if value is None else renamed.get(value, value) for value in node.inputs)
+            outputs = tuple(renamed.get(value, value) for value in node.outputs)
+            self.nodes[index] = replace(node, inputs=inputs, outputs=outputs)
+        return [renamed.get(value, value) for value in values]
 
     @contextmanager
     def origin(self, origin: Origin) -> Generator[None]:
@@ -275,6 +292,20 @@ class Builder:
         for kind in types:
             if isinstance(kind, TensorType) and kind.shape is not None:
                 check_size(kind.shape, kind.dtype, self.limits)
+
+
+def _with_dims(kind: Type, stated: Type) -> Type:
+    """`kind` with unknown dims taken from `stated`; `kind` itself if there is nothing to take."""
+    if not isinstance(kind, TensorType) or not isinstance(stated, TensorType) or stated.shape is None:
+        return kind
+    if kind.shape is None:
+        return TensorType(kind.dtype, stated.shape)
+    if len(kind.shape) != len(stated.shape) or not any(
+        own is UNKNOWN and other is not UNKNOWN for own, other in zip(kind.shape, stated.shape, strict=True)
+    ):
+        return kind
+    dims = (other if own is UNKNOWN else own for own, other in zip(kind.shape, stated.shape, strict=True))
+    return TensorType(kind.dtype, tuple(dims))
 
 
 def check_size(shape: Sequence[Dim], dtype: DType, limits: Limits) -> None:

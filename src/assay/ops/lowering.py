@@ -18,10 +18,15 @@ from assay.ops.registry import CORE, FactMissing
 
 @dataclass(frozen=True)
 class Dialect:
-    """What a front end knows of its own ops: how one node lowers, and what types its results have."""
+    """What a front end knows of its own ops: how one node lowers, and what types its results have.
+
+    `typed` says that its graphs state the types of all results truly, so that a dim that cannot be derived is
+    taken from there.
+    """
 
     lower: Callable[[Lowering, Node, Sequence[Value | None]], Sequence[Value]]
     types: Callable[[Node, Sequence[Type | None]], Sequence[Type]]
+    typed: bool = False
 
 
 DIALECTS: dict[str, Dialect] = {}
@@ -74,6 +79,7 @@ class Lowering:
 
     def node(self, node: Node) -> None:
         """Lower one node, or defer it where facts are missing."""
+        mark = len(self.builder.nodes)
         try:
             results = self._lowered_or_deferred(node)
         except AssayError as error:
@@ -82,6 +88,8 @@ class Lowering:
             raise LowerFailed("the model nests too deeply", where=str(node.origin)) from error
         except Exception as error:
             raise LowerFailed(f"{type(error).__name__}: {error}", where=str(node.origin)) from error
+        if node.op in CORE or _dialect(node).typed:
+            results = self.builder.refined(results, [value.type for value in node.outputs], mark)
         self.values.update(zip(node.outputs, results, strict=False))
 
     def _lowered_or_deferred(self, node: Node) -> Sequence[Value]:

@@ -24,7 +24,7 @@ from assay.ir.facts import Fact
 from assay.ir.graph import Graph
 from assay.ir.verify import verify
 from assay.ops import CORE
-from assay.runtime.store import Store, digest
+from assay.store import Store, digest
 
 LARGEST = 256 << 20
 """Graphs that take more bytes, their constants included, are not kept."""

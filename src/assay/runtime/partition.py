@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
+from assay.ir.dims import symbol_name, symbols
 from assay.ir.graph import Graph, Node, Value, used
 from assay.ir.types import TensorType
 from assay.limits import Limits
+from assay.ops import CORE
 from assay.ops.lowering import lower
 from assay.targets.base import Target
 
@@ -41,20 +44,65 @@ class Plan:
 def partition(graph: Graph, target: Target, fallback: Target, limits: Limits) -> Plan:
     """Place every node on `target` if it takes it, else on `fallback` with the reason.
 
-    Composites that `target` refuses are decomposed and their parts asked for in turn.
+    Composites that `target` refuses are decomposed and their parts asked for in turn. A node whose types have a
+    symbol that is no size of an input, nor of a result of `fallback`, stays on `fallback`, as no segment could
+    learn the symbol's value.
     """
-    if target is not fallback and any(not target.support(node).ok for node in graph.nodes):
+    if target is fallback:
+        return Plan(graph, (Segment(target, graph),), tuple(_placement(node, target) for node in graph.nodes))
+    if any(not target.support(node).ok for node in graph.nodes):
         graph = lower(graph, accepts=lambda node: target.support(node).ok, limits=limits)
-    placements = tuple(_place(node, target, fallback) for node in graph.nodes)
-    runs = _runs(placements)
-    return Plan(graph, _segments(graph, runs, {t.name: t for t in (fallback, target)}), placements)
+    placements = _placed(graph, target, fallback)
+    sources = symbol_sources(graph, placements, fallback)
+    runs = _runs(placements, sources)
+    targets = {each.name: each for each in (fallback, target)}
+    return Plan(graph, _segments(graph, runs, targets, sources, fallback), placements)
 
 
-def _place(node: Node, target: Target, fallback: Target) -> Placement:
-    support = target.support(node)
-    if support.ok:
-        return Placement(node, target.name, waiting(node))
-    return Placement(node, fallback.name, support.reason)
+def _placement(node: Node, target: Target) -> Placement:
+    return Placement(node, target.name, waiting(node))
+
+
+def _placed(graph: Graph, target: Target, fallback: Target) -> tuple[Placement, ...]:
+    known = {name for value in graph.inputs for name in _plain_symbols(value)}
+    placements: list[Placement] = []
+    for node in graph.nodes:
+        support = target.support(node)
+        reason = support.reason if not support.ok else _unbound(node, known)
+        if reason:
+            known.update(name for value in node.outputs for name in _plain_symbols(value))
+        placements.append(Placement(node, fallback.name, reason) if reason else _placement(node, target))
+    return tuple(placements)
+
+
+def _unbound(node: Node, known: Collection[str]) -> str:
+    missing = needed_symbols(node).difference(known)
+    return f"nothing tells the size {min(missing)}" if missing else ""
+
+
+def needed_symbols(node: Node) -> frozenset[str]:
+    """The symbols in the types of what a node reads and makes."""
+    kinds = [value.type for value in (*used(node), *node.outputs)]
+    dims = [dim for kind in kinds if isinstance(kind, TensorType) for dim in kind.shape or ()]
+    return frozenset[str]().union(*map(symbols, dims))
+
+
+def _plain_symbols(value: Value) -> Iterator[str]:
+    kind = value.type
+    for dim in (kind.shape or ()) if isinstance(kind, TensorType) else ():
+        name = symbol_name(dim)
+        if name is not None:
+            yield name
+
+
+def symbol_sources(graph: Graph, placements: Sequence[Placement], fallback: Target) -> dict[str, Value]:
+    """For each symbol the first value that has it as a size: an input, or a result of `fallback`."""
+    found: dict[str, Value] = {}
+    made = [value for each in placements if each.target == fallback.name for value in each.node.outputs]
+    for value in (*graph.inputs, *made):
+        for name in _plain_symbols(value):
+            found.setdefault(name, value)
+    return found
 
 
 def waiting(node: Node) -> str:
@@ -62,22 +110,70 @@ def waiting(node: Node) -> str:
     return f"lowered when the program runs: it needs {node.attrs['reason']}" if node.op == "deferred" else ""
 
 
-def _runs(placements: Sequence[Placement]) -> list[tuple[str, list[Node]]]:
-    """Neighbours on one target, together."""
+def _runs(placements: Sequence[Placement], sources: Mapping[str, Value]) -> list[tuple[str, list[Node]]]:
+    """The nodes in few runs of one target each: a run takes all that can be computed by then.
+
+    Nodes that act on something outside, such as a generator of random numbers, keep their order.
+    """
+    missing, waiters = _dependencies(placements, sources)
+    ready: dict[str, list[int]] = {each.target: [] for each in placements}
+    for index, each in enumerate(placements):
+        if not missing[index]:
+            heappush(ready[each.target], index)
     runs: list[tuple[str, list[Node]]] = []
-    for placement in placements:
-        if not runs or runs[-1][0] != placement.target:
-            runs.append((placement.target, []))
-        runs[-1][1].append(placement.node)
+    while any(ready.values()):
+        previous = runs[-1][0] if runs else ""
+        name = min((n for n, queue in ready.items() if queue), key=lambda n: (n == previous, ready[n][0]))
+        runs.append((name, []))
+        while ready[name]:
+            index = heappop(ready[name])
+            runs[-1][1].append(placements[index].node)
+            for other in waiters[index]:
+                missing[other] -= 1
+                if not missing[other]:
+                    heappush(ready[placements[other].target], other)
     return runs
 
 
-def _segments(graph: Graph, runs: list[tuple[str, list[Node]]], targets: dict[str, Target]) -> tuple[Segment, ...]:
+def _dependencies(
+    placements: Sequence[Placement], sources: Mapping[str, Value]
+) -> tuple[list[int], list[list[int]]]:
+    """How many nodes each node waits for, and which ones wait for it."""
+    maker = {value: index for index, each in enumerate(placements) for value in each.node.outputs}
+    missing: list[int] = []
+    waiters: list[list[int]] = [[] for _ in placements]
+    acting: int | None = None
+    for index, each in enumerate(placements):
+        needs = [*used(each.node), *(sources[name] for name in needed_symbols(each.node) if name in sources)]
+        before = {maker[value] for value in needs if value in maker} - {index}
+        if _acts(each.node):
+            before |= set() if acting is None else {acting}
+            acting = index
+        missing.append(len(before))
+        for other in before:
+            waiters[other].append(index)
+    return missing, waiters
+
+
+def _acts(node: Node) -> bool:
+    definition = CORE.get(node.op)
+    return node.op == "opaque" or bool(node.regions) or definition is None or definition.effects or definition.host
+
+
+def _segments(
+    graph: Graph,
+    runs: Sequence[tuple[str, list[Node]]],
+    targets: Mapping[str, Target],
+    sources: Mapping[str, Value],
+    fallback: Target,
+) -> tuple[Segment, ...]:
     needed_later: set[Value] = set(graph.outputs)
     segments: list[Segment] = []
     for name, nodes in reversed(runs):
         made = {value for node in nodes for value in node.outputs}
         reads = dict.fromkeys(value for node in nodes for value in used(node) if value not in made)
+        if name != fallback.name:
+            reads.update(dict.fromkeys(_telling(nodes, reads, graph, sources)))
         constants = {value: graph.constants[value] for value in reads if value in graph.constants}
         segment = Graph(
             name=f"{graph.name}.{name}",
@@ -89,6 +185,15 @@ def _segments(graph: Graph, runs: list[tuple[str, list[Node]]], targets: dict[st
         segments.append(Segment(targets[name], segment))
         needed_later.update(segment.inputs)
     return tuple(reversed(segments))
+
+
+def _telling(
+    nodes: Sequence[Node], reads: Collection[Value], graph: Graph, sources: Mapping[str, Value]
+) -> Iterator[Value]:
+    """Values that a segment takes only because their sizes tell it its symbols."""
+    told = {name for value in reads if value not in graph.constants for name in _plain_symbols(value)}
+    for name in sorted(frozenset[str]().union(*map(needed_symbols, nodes)) - told):
+        yield sources[name]
 
 
 def transferred_bytes(plan: Plan) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from assay.ir.graph import Graph, Node, Value
 from assay.limits import DEFAULT, Limits
 from assay.ops.lowering import lower
 from assay.passes import STANDARD, UNFOLDED, apply
+from assay.passes.hoist import hoist
 from assay.runtime.feeds import check_feeds, place_of
 from assay.runtime.partition import Placement, Plan, partition, transferred_bytes, waiting
 from assay.runtime.targets import make_target
@@ -236,8 +237,22 @@ def _arrays(*groups: Mapping[str, Any]) -> list[Any]:
 
 
 def compile_program(graph: Graph, target: Target, mode: str, limits: Limits, *, optimize: bool = True) -> Program:
-    """A core graph made runnable on `target`: optimised, then placed."""
-    return place_program(optimized(graph, mode) if optimize else graph, target, mode, limits)
+    """A core graph made runnable on `target`: optimised, prepared for it, then placed."""
+    if not optimize:
+        return place_program(graph, target, mode, limits)
+    return place_program(_prepared(optimized(graph, mode), target, mode, limits), target, mode, limits)
+
+
+def _prepared(graph: Graph, target: Target, mode: str, limits: Limits) -> Graph:
+    """The graph as the target likes it; what that makes of constants alone, such as packed weights, is computed now."""
+    suited = target.prepare(graph, ())
+    if suited is graph:
+        return graph
+    prelude, rest = hoist(suited, ())
+    ready = place_program(prelude, target, mode, limits).run(())
+    made = dict(zip(prelude.outputs, ready, strict=True))
+    inputs = tuple(value for value in rest.inputs if value not in made)
+    return replace(rest, inputs=inputs, input_names=graph.input_names, constants={**rest.constants, **made})
 
 
 def optimized(graph: Graph, mode: str) -> Graph:

@@ -17,7 +17,13 @@ def _reference(mode: str, limits: Limits) -> Target:
     return ReferenceTarget(cast(Mode, mode), limits)
 
 
-_TARGETS: dict[str, Callable[[str, Limits], Target]] = {"reference": _reference}
+def _cpu(mode: str, limits: Limits) -> Target:
+    from assay.targets.cpu import CpuTarget
+
+    return CpuTarget(mode, limits)
+
+
+_TARGETS: dict[str, Callable[[str, Limits], Target]] = {"reference": _reference, "cpu": _cpu}
 
 
 def target_names() -> list[str]:

@@ -25,7 +25,7 @@ from assay.ops.lowering import lower
 from assay.passes.hoist import hoist
 from assay.runtime.graph_cache import lowered_graph
 from assay.runtime.session import Program, optimized, place_program
-from assay.runtime.store import open_store
+from assay.store import open_store
 from assay.runtime.targets import make_target
 from assay.runtime.torch_call import call, check_devices
 from assay.runtime.torch_graphs import CompiledGraph, Phase, current_observer, record
@@ -149,7 +149,8 @@ def _static(phase: Phase) -> Sequence[int]:
 
 
 def _with_prelude(graph: Graph, static: Sequence[int], target: Target, mode: str) -> tuple[Program, Prepared | None]:
-    prelude, rest = hoist(graph, {graph.inputs[index] for index in static if index < len(graph.inputs)})
+    fixed = {graph.inputs[index] for index in static if index < len(graph.inputs)}
+    prelude, rest = hoist(target.prepare(graph, fixed), fixed)
     if not prelude.nodes:
         return place_program(graph, target, mode, DEFAULT), None
     positions = [graph.inputs.index(value) for value in prelude.inputs]

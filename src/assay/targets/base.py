@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from assay.ir.graph import Graph, Node
+from assay.ir.graph import Graph, Node, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,11 @@ class Target(Protocol):
 
     def support(self, node: Node) -> Support:
         """Whether this node can run here."""
+        ...
+
+    def prepare(self, graph: Graph, static: Collection[Value]) -> Graph:
+        """The graph rewritten as it suits the target, with the same results. `static` inputs change rarely: what
+        depends on them and on constants alone will be computed once."""
         ...
 
     def compile(self, segment: Graph) -> Executable:

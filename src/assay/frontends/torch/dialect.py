@@ -120,5 +120,5 @@ def result_types_of(node: Node, inputs: Sequence[Type | None]) -> Sequence[Type]
     return [value.type for value in node.outputs]
 
 
-DIALECTS["aten"] = Dialect(lower_node, result_types_of)
+DIALECTS["aten"] = Dialect(lower_node, result_types_of, typed=True)
 RUNNERS["aten"] = run_opaque

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from assay.ir.building import collector_paused
-from assay.ir.graph import Graph, Node
+from assay.ir.graph import Graph, Node, Value
 from assay.limits import DEFAULT, Limits
 from assay.ops import CORE
 from assay.targets.base import YES, Executable, Probe, Support
@@ -28,6 +30,10 @@ class ReferenceTarget:
     def support(self, node: Node) -> Support:
         """Every core op."""
         return YES if node.op in CORE else Support(False, f"'{node.op}' is no core op")
+
+    def prepare(self, graph: Graph, static: Collection[Value]) -> Graph:
+        """Nothing to do: the oracle runs graphs as they are."""
+        return graph
 
     def compile(self, segment: Graph) -> Executable:
         """Make the segment ready for the interpreter."""

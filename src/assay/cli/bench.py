@@ -1,0 +1,246 @@
+"""`assay bench`: Assay and its peers on the same models, in turns in one run."""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+import sys
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from assay.cli.inputs import DimOption, make_feeds, symbolic_dims
+from assay.cli.output import DIFFERS, JsonOption, Report, progress, reporting
+from assay.errors import BadFeed, NotFound, hint_for
+from assay.evidence.bench_records import SELF, Match, Run, read
+
+if TYPE_CHECKING:
+    from assay.evidence.bench_models import Subject
+    from assay.evidence.bench_run import Settings
+
+ModelsArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="MODEL…", help="Zoo models by name (--list shows them), .onnx and .pt2 files.", show_default=False
+    ),
+]
+SuiteOption = Annotated[str | None, typer.Option("--suite", metavar="NAME", help="All models of a suite, such as cpu.")]
+PeersOption = Annotated[
+    list[str] | None,
+    typer.Option("--peer", help="Whom to run beside Assay: eager, inductor, onnxruntime, openvino (default: all)."),
+]
+TargetOption = Annotated[
+    str | None, typer.Option("--target", "-t", metavar="TARGET", help="Where Assay runs (default: cpu).")
+]
+PictureOption = Annotated[
+    Path | None, typer.Option("--picture", metavar="FILE.svg", help="Draw the ratios as bars.", show_default=False)
+]
+DocsOption = Annotated[
+    Path | None,
+    typer.Option("--docs", metavar="FILE", help="The page whose tables to write (for a suite docs/performance.md)."),
+]
+
+
+def bench(
+    models: ModelsArgument = None,
+    suite: SuiteOption = None,
+    peer: PeersOption = None,
+    target: TargetOption = None,
+    threads: Annotated[int, typer.Option("--threads", help="Threads for each (0: as many as cores).", min=0)] = 0,
+    repeat: Annotated[int, typer.Option("--repeat", metavar="N", help="How many rounds.", min=1)] = 20,
+    seconds: Annotated[float, typer.Option("--seconds", help="About how long a turn takes.", min=0.0)] = 0.3,
+    cold: Annotated[bool, typer.Option("--cold/--no-cold", help="Whether empty caches are measured too.")] = True,
+    timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a preparation or a turn may take.")] = 900.0,
+    dim: DimOption = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run whose records FILE holds.")] = False,
+    picture: PictureOption = None,
+    docs: DocsOption = None,
+    listed: Annotated[bool, typer.Option("--list", help="Only list the models and suites of the zoo.")] = False,
+    json: JsonOption = None,
+) -> None:
+    """Time Assay and its peers on the same models: each in a process of its own, in turns, never two at once.
+
+    Every result is first compared with torch's in f64. The JSON result is JSON lines: the run, for each model as soon
+    as it is done one line for each contestant and one for the ratios, at last the summary.
+    """
+    from assay.evidence.bench_machine import cores
+    from assay.evidence.bench_page import write_page
+    from assay.evidence.bench_peers import PEERS, check_peers
+    from assay.evidence.bench_picture import picture as drawn
+    from assay.evidence.bench_run import Settings, check_resumed, header
+
+    with reporting(None if resume else json) as report:  # an error leaves the records as they are
+        _require_torch()
+        if listed:
+            return _list(report)
+        check_peers(peer or ())
+        settings = Settings(_target(target), tuple(peer or PEERS), threads or cores(), repeat, seconds, cold, timeout)
+        subjects = _subjects([*_suite(suite), *(models or ())], dim)
+        earlier = _earlier(json) if resume else None
+        if earlier is None:
+            earlier = Run(header(settings, _command(settings, suite, models or ())), [])
+        check_resumed(earlier.header, settings)
+    with reporting(json) as report:
+        run = _finished(earlier, subjects, settings, report)
+        _show_all(report, run)
+        if picture is not None:
+            picture.write_text(drawn(run), encoding="utf-8")
+        page = docs or Path("docs/performance.md")
+        if docs is not None or (suite and page.is_file()):
+            write_page(page, run)
+            report.text(f"written: {page}")
+    raise typer.Exit(0 if all(match.own and match.own.status == "ok" for match in run.matches) else DIFFERS)
+
+
+def _finished(earlier: Run, subjects: Iterable[Subject], settings: Settings, report: Report) -> Run:
+    """The run with all that it lacked; every record goes to the report."""
+    from assay.evidence.bench_run import run_model
+
+    matches = list(earlier.matches)
+    lines = [earlier.header, *(line for match in matches for line in match.lines())]
+    for line in lines:
+        report.line(line)
+    done = {match.model for match in matches}
+    for subject in subjects:
+        if subject.name in done:
+            continue
+        with _telling(subject.name) as tell:
+            matches.append(run_model(subject, settings, tell))
+        for line in matches[-1].lines():
+            report.line(line)
+        _show(report, matches[-1])
+    run = Run(earlier.header, matches)
+    report.line({"record": "summary", **run.summary()})
+    return run
+
+
+def _require_torch() -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise NotFound("torch is not installed", hint="`make bench` installs it and the peers")
+
+
+def _list(report: Report) -> None:
+    from assay.zoo.torch.workloads import SUITES, WORKLOADS
+
+    rows = [(name, ", ".join(suite for suite, names in SUITES.items() if name in names)) for name in WORKLOADS]
+    report.table("", ("model", "suite"), rows)
+    report.result({"models": list(WORKLOADS), "suites": SUITES})
+
+
+def _target(name: str | None) -> str:
+    """The target that was asked for, else the fastest that there is."""
+    from assay.runtime.targets import probe_target, target_names
+
+    if name is None:
+        return "cpu" if "cpu" in target_names() else "reference"
+    probe_target(name)
+    return name
+
+
+def _suite(name: str | None) -> Sequence[str]:
+    from assay.zoo.torch.workloads import SUITES
+
+    if name is not None and name not in SUITES:
+        raise NotFound(f"there is no suite '{name}'", hint=hint_for(name, SUITES))
+    return SUITES[name] if name else ()
+
+
+def _subjects(names: Sequence[str], dims: Sequence[str] | None) -> list[Subject]:
+    """What to run; everything that does not exist is found out before anything starts."""
+    if not names:
+        raise BadFeed("there is no model to run", hint="name some, or give --suite cpu; --list shows the zoo's")
+    return [_subject(name, dims) for name in dict.fromkeys(names)]
+
+
+def _subject(name: str, dims: Sequence[str] | None) -> Subject:
+    from assay.evidence.bench_models import Subject
+    from assay.runtime.load import read as read_model
+    from assay.zoo.torch.workloads import WORKLOADS
+
+    if name in WORKLOADS:
+        return Subject(name)
+    path = Path(name)
+    if not path.suffix:
+        raise NotFound(f"the zoo has no model '{name}'", hint=hint_for(name, WORKLOADS))
+    if path.suffix == ".pt2" and path.is_file():
+        return Subject(name, path)
+    inputs = read_model(path).inputs
+    known = symbolic_dims(inputs)
+    chosen = [each for each in dims or () if each.rpartition("=")[0] in known]
+    return Subject(name, path, make_feeds(inputs, None, 0, chosen))
+
+
+def _earlier(json: str | None) -> Run | None:
+    """The run that the file holds, None if there is no such file yet."""
+    if json is None or json == "-":
+        raise typer.BadParameter("--resume needs --json FILE")
+    path = Path(json)
+    found = read(path) if path.is_file() else None
+    return found if found and found.header else None
+
+
+def _command(settings: Settings, suite: str | None, models: Sequence[str]) -> str:
+    """The command that makes such a run again."""
+    words = ["assay", "bench", *models, *(["--suite", suite] if suite else [])]
+    words += [word for peer in settings.peers for word in ("--peer", peer)]
+    words += ["--target", settings.target, "--threads", str(settings.threads), "--repeat", str(settings.repeat)]
+    return shlex.join(words if settings.cold else [*words, "--no-cold"])
+
+
+@contextmanager
+def _telling(model: str) -> Generator[Callable[[str], None]]:
+    """What is being done: beside a bar on a terminal, elsewhere as lines on stderr."""
+    with progress(model) as bar:
+
+        def tell(text: str) -> None:
+            bar.update(bar.task_ids[0], description=f"{model}: {text}")
+            if not sys.stderr.isatty() and not text.startswith("round"):
+                print(f"{model}: {text}", file=sys.stderr)
+
+        yield tell
+
+
+def _show(report: Report, match: Match) -> None:
+    from assay.evidence.bench_page import figures, noise_cell, ratio_cell
+
+    columns = (">one run, ms", ">cold, s", ">warm, s", ">first run, ms", ">peak, MiB", ">kept, MiB", ">error")
+    rows = [
+        (
+            result.contestant,
+            *figures(result),
+            "" if result.contestant == SELF else ratio_cell(match, result.contestant),
+            "" if result.status == "ok" else f"{result.status}: {result.reason}",
+        )
+        for result in match.results.values()
+    ]
+    report.table(match.model, ("", *columns, ">÷ Assay", ""), rows)
+    report.text(f"used of the machine by others meanwhile: {noise_cell(match)}\n")
+
+
+def _show_all(report: Report, run: Run) -> None:
+    from assay.evidence.bench_page import ratio_cell
+
+    rows = [
+        (
+            match.model,
+            *(ratio_cell(match, peer) for peer in run.peers),
+            match.best or "",
+            f"{found.middle:.2f}" if (found := match.best_ratio) else "",
+        )
+        for match in run.matches
+    ]
+    columns = ("model", *(f">{peer}" for peer in run.peers), "best peer", ">best ÷ Assay")
+    report.table("A peer's time ÷ Assay's", columns, rows)
+    facts = run.summary()
+    if facts["compared"]:
+        mean, least = facts["mean_of_best"], facts["least_of_best"]
+        report.text(f"best peer ÷ Assay: geometric mean {mean:.2f}, least {least:.2f}")
+    for what, key in {
+        "cold compile ÷ inductor's": "cold_over_inductor",
+        "warm start ÷ onnxruntime's": "warm_over_onnxruntime",
+    }.items():
+        if facts[key] is not None:
+            report.text(f"{what}: geometric mean {facts[key]:.2f}")

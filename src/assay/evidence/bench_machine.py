@@ -1,0 +1,43 @@
+"""The machine that a benchmark runs on: what it is, and how busy it is. What only Linux tells is None elsewhere."""
+
+from __future__ import annotations
+
+import os
+import platform
+from contextlib import suppress
+from pathlib import Path
+
+_UNITS = ("avx512f", "avx2", "avx", "sse2")
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def described() -> str:
+    """The processor in words."""
+    parts = [platform.machine()]
+    with suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+        flags = next((line.split() for line in lines if line.startswith("flags")), list[str]())
+        parts = [*names[:1], *parts, *[unit for unit in _UNITS if unit in flags][:1]]
+    return f"{' '.join(parts)}, {cores()} cores"
+
+
+def cpu_of(process: int | None) -> float | None:
+    """The seconds of CPU time that a process has used so far."""
+    with suppress(OSError, IndexError, ValueError):
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return None
+
+
+def cpu_of_all() -> float | None:
+    """The seconds of CPU time that all processes have used so far; what a host took away from this machine counts."""
+    with suppress(OSError, ValueError):
+        words = Path("/proc/stat").read_text().partition("\n")[0].split()[1:9]
+        user, nice, system, _idle, _wait, hard, soft, stolen = map(int, words)
+        return (user + nice + system + hard + soft + stolen) / os.sysconf("SC_CLK_TCK")
+    return None

@@ -1,0 +1,210 @@
+"""What every contestant of a benchmark is given: the model in the forms that they take, inputs, and the right outputs.
+
+Right is what torch computes in f64 (of an ONNX file: the oracle, carrying f64). How far the same computation in the
+model's own dtypes is from that is the noise floor that errors are judged by.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+import warnings
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from assay.errors import AssayError, BadFeed
+from assay.evidence.compare import closeness
+from assay.evidence.compare_models import allowed_error
+from assay.ir import dtypes
+from assay.ir.dtypes import Array
+from assay.ops.registry import widen
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A model to run: the name of a workload of the zoo, or a file. An ONNX file comes with its inputs by name."""
+
+    name: str
+    file: Path | None = None
+    feeds: Mapping[str, Any] | None = None
+
+    @property
+    def is_onnx(self) -> bool:
+        """True for an ONNX file."""
+        return self.file is not None and self.file.suffix != ".pt2"
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """The forms of a model on disk. What there is none of, `missing` says why."""
+
+    subject: Subject
+    folder: Path
+    program: Path | None = None
+    onnx: Path | None = None
+    missing: dict[str, str] = field(default_factory=dict[str, str])
+
+    def inputs(self) -> list[Array]:
+        """The inputs in the model's order."""
+        with np.load(self.folder / "inputs.npz", allow_pickle=False) as archive:
+            return [archive[str(index)] for index in range(len(archive))]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The largest error in parts of an output's largest element, what rounding explains, and what is wrong.
+
+    The errors are None where an output cannot be compared at all.
+    """
+
+    error: float | None
+    allowed: float | None
+    complaint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """The right outputs: as the model's own dtypes have them, and in f64."""
+
+    plain: Sequence[Array]
+    exact: Sequence[Array]
+
+    def judge(self, outputs: Sequence[Array]) -> Verdict:
+        """How far some outputs are off."""
+        if len(outputs) != len(self.plain):
+            return Verdict(None, None, f"{len(outputs)} outputs instead of {len(self.plain)}")
+        parts = [_judged(*each) for each in zip(outputs, self.plain, self.exact, strict=True)]
+        complaint = next((part.complaint for part in parts if part.complaint), "")
+        worst = max(parts, key=lambda part: part.error if part.error is not None else math.inf)
+        return Verdict(worst.error, worst.allowed, complaint)
+
+
+def _judged(output: Array, plain: Array, exact: Array) -> Verdict:
+    if output.dtype != plain.dtype or output.shape != plain.shape:
+        kinds = [f"{dtypes.of(each)}{list(each.shape)}" for each in (output, plain)]
+        return Verdict(None, None, f"an output is {kinds[0]} instead of {kinds[1]}")
+    wide: Array = widen(output)
+    allowed = allowed_error(plain, closeness(widen(plain), exact).max_abs)
+    found = closeness(wide, exact, absolute=allowed)
+    size = float(np.abs(exact).max(initial=0.0)) if exact.dtype.kind == "f" else 1.0
+    size = size if size and np.isfinite(size) else 1.0
+    return Verdict(found.max_abs / size, allowed / size, "" if found.ok else str(found))
+
+
+def make_material(subject: Subject, folder: Path, with_onnx: bool) -> tuple[Material, Truth]:
+    """Everything about a subject, on disk in `folder`. Takes as much memory as it likes: give it its own process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _of_onnx(subject, folder) if subject.is_onnx else _of_torch(subject, folder, with_onnx)
+
+
+def _of_onnx(subject: Subject, folder: Path) -> tuple[Material, Truth]:
+    from assay.evidence.engines import engine
+
+    feeds = dict(subject.feeds or {})
+    _save(folder, [np.asarray(each) for each in feeds.values()])
+    path = cast(Path, subject.file)
+    plain, exact = (
+        [cast(Array, each) for each in engine(mode).load(path).run(feeds).values()]
+        for mode in ("reference", "reference:precise")
+    )
+    reason = "there is no torch model of an ONNX file"
+    return Material(subject, folder, None, path, {"torch": reason}), Truth(plain, [widen(each) for each in exact])
+
+
+def _of_torch(subject: Subject, folder: Path, with_onnx: bool) -> tuple[Material, Truth]:
+    torch = importlib.import_module("torch")
+    with torch.no_grad():
+        module, args, kwargs = torch_model(subject)
+        _save(folder, arrays((args, kwargs)))
+        plain = arrays(module(*args, **kwargs))
+        missing: dict[str, str] = {}
+        program = subject.file or folder / "model.pt2"
+        exported: Any = None
+        with _noting("program", missing):
+            exported = _exported(subject, module, args, kwargs)
+            if subject.file is None:
+                torch.export.save(exported, program)
+        onnx = folder / "model.onnx"
+        if with_onnx and exported is not None:
+            with _noting("onnx", missing):
+                torch.onnx.export(exported, dynamo=True, verbose=False).save(onnx)
+        exact = _exact(module, args, kwargs)
+    forms = (None if "program" in missing else program, onnx if onnx.is_file() else None)
+    return Material(subject, folder, *forms, missing), Truth(plain, exact)
+
+
+@contextmanager
+def _noting(what: str, notes: dict[str, str]) -> Generator[None]:
+    """Notes an exception instead of raising it."""
+    try:
+        yield
+    except Exception as error:
+        notes[what] = reason_of(error)
+
+
+def reason_of(error: Exception) -> str:
+    """An error in one line."""
+    if isinstance(error, AssayError):
+        return error.message
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
+
+
+def torch_model(subject: Subject) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    """The module that eager runs, and the arguments of one call."""
+    if subject.file is None:
+        from assay.zoo.torch.workloads import WORKLOADS
+
+        workload = WORKLOADS[subject.name]
+        module = workload.build()
+        return module, (), workload.example(module)
+    program = read_program(subject.file)
+    if program.example_inputs is None:
+        raise BadFeed(f"'{subject.file}' has no example inputs", hint="export the program and save it with them")
+    args, kwargs = program.example_inputs
+    return program.module(), tuple(args), dict(kwargs)
+
+
+def read_program(path: Path) -> Any:
+    """The program in a file of torch.export."""
+    from assay.frontends.torch import archive
+
+    return archive.read_program(path)
+
+
+def _exported(subject: Subject, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    torch = importlib.import_module("torch")
+    return read_program(subject.file) if subject.file else torch.export.export(module, args, kwargs, strict=False)
+
+
+def _exact(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Array]:
+    """The outputs in f64. Changes the module."""
+    torch = importlib.import_module("torch")
+    pytree = importlib.import_module("torch.utils._pytree")
+
+    def wide(leaf: Any) -> Any:
+        return leaf.double() if torch.is_tensor(leaf) and leaf.is_floating_point() else leaf
+
+    args, kwargs = pytree.tree_map(wide, (args, kwargs))
+    return [widen(each) for each in arrays(module.double()(*args, **kwargs))]
+
+
+def arrays(nested: Any) -> list[Array]:
+    """The tensors among the leaves of something nested, as arrays."""
+    torch = importlib.import_module("torch")
+    pytree = importlib.import_module("torch.utils._pytree")
+    from assay.frontends.torch.types import to_array
+
+    return [to_array(leaf.detach()) for leaf in pytree.tree_leaves(nested) if torch.is_tensor(leaf)]
+
+
+def _save(folder: Path, inputs: Sequence[Array]) -> None:
+    named: dict[str, Any] = {str(index): each for index, each in enumerate(inputs)}
+    np.savez(folder / "inputs.npz", **named)

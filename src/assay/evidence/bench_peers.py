@@ -1,0 +1,215 @@
+"""The contestants of a benchmark: each reads a model, prepares it (what is timed as compiling), and runs it.
+
+All are set to the same number of threads and to full f32, and else work as they come; inputs and outputs are shared
+with them where they can do that. What differs from a default is said where it is set.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Protocol
+
+from assay.errors import NotFound, hint_for
+from assay.evidence.bench_models import Material, arrays, read_program, torch_model
+from assay.evidence.bench_records import SELF
+from assay.ir.dtypes import Array
+from assay.runtime.load import load
+from assay.runtime.session import SessionOptions
+from assay.runtime.targets import make_target
+
+
+class Contestant(Protocol):
+    """A model in somebody's hands. Making one reads the model into memory, which is not timed."""
+
+    def prepare(self) -> None:
+        """Do all that has to be done once before the model can run."""
+        ...
+
+    def run(self) -> Any:
+        """One inference; the outputs in whatever form they come."""
+        ...
+
+    def outputs(self) -> list[Array]:
+        """The outputs of an inference as arrays."""
+        ...
+
+    def placed(self) -> dict[str, int]:
+        """How many nodes run on each target; empty for peers."""
+        ...
+
+
+class _Peer:
+    def placed(self) -> dict[str, int]:
+        """Peers do not tell."""
+        return {}
+
+
+class Eager(_Peer):
+    """torch as it is, without gradients."""
+
+    def __init__(self, material: Material, threads: int, target: str) -> None:
+        self._torch = _torch(threads)
+        self._module, self._args, self._kwargs = torch_model(material.subject)
+
+    def prepare(self) -> None:
+        """There is nothing to do."""
+
+    def run(self) -> Any:
+        """One call."""
+        return self._module(*self._args, **self._kwargs)
+
+    def outputs(self) -> list[Array]:
+        """All tensors of the result."""
+        return arrays(self.run())
+
+
+class Inductor(Eager):
+    """torch.compile, with weights frozen into the compiled code; that happens at the first call."""
+
+    def __init__(self, material: Material, threads: int, target: str) -> None:
+        super().__init__(material, threads, target)
+        importlib.import_module("torch._inductor.compile_fx")
+
+    def prepare(self) -> None:
+        """Compile, and make one call, since nothing is compiled before that."""
+        config: Any = importlib.import_module("torch._inductor.config")
+        config.freezing = True
+        self._module = self._torch.compile(self._module, dynamic=False)
+        self.run()
+
+
+class OnnxRuntime(_Peer):
+    """onnxruntime on the ONNX file, all optimizations on, which is the default."""
+
+    def __init__(self, material: Material, threads: int, target: str) -> None:
+        self._file, self._threads, self._inputs = material.onnx, threads, material.inputs()
+        self._session: Any = None
+        self._feeds: dict[str, Array] = {}
+
+    def prepare(self) -> None:
+        """Create the session."""
+        ort = importlib.import_module("onnxruntime")
+        options = ort.SessionOptions()
+        options.log_severity_level = 4
+        options.intra_op_num_threads = self._threads
+        self._session = ort.InferenceSession(self._file, options, providers=["CPUExecutionProvider"])
+        self._feeds = _named([each.name for each in self._session.get_inputs()], self._inputs)
+
+    def run(self) -> Any:
+        """One call."""
+        return self._session.run(None, self._feeds)
+
+    def outputs(self) -> list[Array]:
+        """The arrays that onnxruntime gives."""
+        return self.run()
+
+
+class OpenVino(_Peer):
+    """OpenVINO on the ONNX file: one inference at a time (`LATENCY`), f32 where it would choose bf16."""
+
+    def __init__(self, material: Material, threads: int, target: str) -> None:
+        self._file, self._inputs = material.onnx, material.inputs()
+        self._settings = {
+            "INFERENCE_NUM_THREADS": threads,
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": "f32",
+        }
+        self._request: Any = None
+        self._feeds: dict[int, Array] = {}
+
+    def prepare(self) -> None:
+        """Read and compile the model."""
+        core = importlib.import_module("openvino").Core()
+        model = core.compile_model(core.read_model(self._file), "CPU", self._settings)
+        self._request = model.create_infer_request()
+        self._feeds = dict(enumerate(self._inputs))
+
+    def run(self) -> Any:
+        """One inference, whose outputs stay where they are."""
+        return self._request.infer(self._feeds, share_inputs=True, share_outputs=True)
+
+    def outputs(self) -> list[Array]:
+        """Copies of the outputs."""
+        return [each.copy() for each in self.run().values()]
+
+
+class Assay:
+    """A session on a target, from the exported program; where there is none, from the ONNX file."""
+
+    def __init__(self, material: Material, threads: int, target: str) -> None:
+        self._options, self._inputs = SessionOptions(target=target), material.inputs()
+        self._source: Any = material.onnx
+        make_target(target, self._options.mode, self._options.limits)
+        if material.program is not None:
+            importlib.import_module("assay.frontends.torch.exported")
+            self._source = read_program(material.program)
+        self._session: Any = None
+        self._feeds: dict[str, Array] = {}
+
+    def prepare(self) -> None:
+        """Make the session."""
+        self._session = load(self._source, self._options)
+        self._feeds = _named(self._session.input_names, self._inputs)
+
+    def run(self) -> Any:
+        """One run."""
+        return self._session.run(self._feeds)
+
+    def outputs(self) -> list[Array]:
+        """The outputs in the model's order."""
+        return list(self.run().values())
+
+    def placed(self) -> dict[str, int]:
+        """How many nodes run on each target."""
+        return dict(Counter(node.target for node in self._session.explain().nodes))
+
+
+def _torch(threads: int) -> Any:
+    torch = importlib.import_module("torch")
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    return torch
+
+
+def _named(names: Sequence[str], inputs: Sequence[Array]) -> dict[str, Array]:
+    return dict(zip(names, inputs, strict=True))
+
+
+class Entry:
+    """Who a contestant is: the package that it is in, the form of a model that it needs, how it is made."""
+
+    def __init__(self, package: str, form: str, make: Callable[[Material, int, str], Contestant]) -> None:
+        self.package, self.form, self.make = package, form, make
+
+    def version(self) -> str | None:
+        """The version that is installed; None if it is not."""
+        try:
+            return version(self.package)
+        except PackageNotFoundError:
+            return None
+
+    def refusal(self, material: Material) -> str:
+        """Why this contestant cannot take the model; empty if it can."""
+        if self.version() is None:
+            return f"{self.package} is not installed"
+        return material.missing.get(self.form, "")
+
+
+ENTRIES: Mapping[str, Entry] = {
+    SELF: Entry("assay", "program", Assay),
+    "eager": Entry("torch", "torch", Eager),
+    "inductor": Entry("torch", "torch", Inductor),
+    "onnxruntime": Entry("onnxruntime", "onnx", OnnxRuntime),
+    "openvino": Entry("openvino", "onnx", OpenVino),
+}
+PEERS = tuple(name for name in ENTRIES if name != SELF)
+
+
+def check_peers(names: Sequence[str]) -> None:
+    """NotFound for a name that no peer has."""
+    for name in names:
+        if name not in PEERS:
+            raise NotFound(f"there is no peer '{name}'", hint=hint_for(name, PEERS))

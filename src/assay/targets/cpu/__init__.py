@@ -1,0 +1,117 @@
+"""The native CPU target: segments become tapes of C kernels, compiled once for the machine at hand."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Collection
+from functools import cache
+
+from assay.errors import AssayError, CompileFailed
+from assay.ir.dims import UNKNOWN
+from assay.ir.graph import Graph, Node, Value
+from assay.ir.types import TensorType
+from assay.limits import Limits
+from assay.targets.base import YES, Executable, Probe, Support
+from assay.targets.cpu import kernels, scalar
+from assay.targets.cpu.executable import CpuExecutable
+from assay.targets.cpu.registry import EMITTERS
+from assay.targets.cpu.toolchain import find_compiler, toolchain
+from assay.targets.reference import ReferenceTarget
+
+__all__ = ["CpuTarget", "kernels"]
+
+
+class CpuTarget:
+    """Native code for the processor of this machine. Without a C compiler it takes no node."""
+
+    name = "cpu"
+
+    def __init__(self, mode: str, limits: Limits) -> None:
+        self.mode, self.limits = mode, limits
+
+    def probe(self) -> Probe:
+        """Which compiler is there; the target can be asked for even if there is none."""
+        compiler = find_compiler()
+        return Probe(True, details={"compiler": "none" if compiler is None else compiler.path})
+
+    def support(self, node: Node) -> Support:
+        """Whether this node has a kernel, and if not why."""
+        reason = self._refusal(node)
+        return Support(False, reason) if reason else YES
+
+    def prepare(self, graph: Graph, static: Collection[Value]) -> Graph:
+        """The graph with weights in the form that the kernels read."""
+        return graph
+
+    def compile(self, segment: Graph) -> Executable:
+        """The segment as native code. If that cannot be made, a warning says why and the oracle runs the segment."""
+        chain = toolchain()
+        assert chain is not None
+        try:
+            return CpuExecutable(segment, chain)
+        except (CompileFailed, OSError) as error:
+            why = error if isinstance(error, AssayError) else CompileFailed(str(error))
+            warnings.warn(f"{segment.name} runs on the reference target: {why}", RuntimeWarning, stacklevel=2)
+            return ReferenceTarget("exact", self.limits).compile(segment)
+
+    def _refusal(self, node: Node) -> str:
+        if self.mode != "exact":
+            return f"the mode '{self.mode}' is the oracle's"
+        if find_compiler() is None:
+            return _no_compiler()
+        return _untyped(node) or _unknown(node)
+
+
+@cache
+def _no_compiler() -> str:
+    reason = "there is no C compiler"
+    warnings.warn(
+        f"{reason}: everything runs on the reference target; install gcc or clang, or set CC",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+    return reason
+
+
+def _untyped(node: Node) -> str:
+    """A reason to refuse a node of whose tensors too little is known."""
+    values = [value for value in (*node.inputs, *node.outputs) if value is not None]
+    for value in values:
+        if not isinstance(value.type, TensorType):
+            return f"a {value.type} is no tensor"
+        if value.type.shape is None or any(dim is UNKNOWN for dim in value.type.shape):
+            return "a size is known only when the program runs"
+    return ""
+
+
+def _unknown(node: Node) -> str:
+    """A reason to refuse a node for which there is no kernel."""
+    emitter = EMITTERS.get(node.op)
+    if emitter is None:
+        return scalar.refusal(node) or _unclear_broadcast(node)
+    if node.op == "expand" and _unclear_broadcast(node):
+        return _unclear_broadcast(node)
+    first = next((value for value in (*node.inputs, *node.outputs) if value is not None), None)
+    dtype = _dtype(first)
+    if emitter.dtypes is not None and dtype not in emitter.dtypes:
+        return f"there is no kernel of {node.op} for {dtype}"
+    return emitter.unless(node)
+
+
+def _dtype(value: Value | None) -> object:
+    return value.type.dtype if value is not None and isinstance(value.type, TensorType) else None
+
+
+def _unclear_broadcast(node: Node) -> str:
+    """A reason to refuse a node of which only a run tells whether an axis is repeated."""
+    result = node.outputs[0].type
+    assert isinstance(result, TensorType) and result.shape is not None
+    operands = node.inputs[:1] if node.op == "expand" else node.inputs
+    for value in operands:
+        kind = None if value is None else value.type
+        if not isinstance(kind, TensorType) or not kind.shape:
+            continue
+        for old, new in zip(kind.shape, result.shape[len(result.shape) - len(kind.shape) :], strict=True):
+            if old != 1 and old != new:
+                return "only a run tells whether an axis is broadcast"
+    return ""

@@ -1,0 +1,20 @@
+/* The functions that softmax and attention need, of W. */
+#ifndef EXPONENTIAL_H
+#define EXPONENTIAL_H
+#include "math.h"
+
+/* eˣ for x ≤ 0; what is less than e⁻⁸⁷ is 0. Half the work of `exp_f32`. */
+SCALAR float exp_falling_f32(float x) {
+  float near = x < -87.0f ? -87.0f : x;
+  float whole = FMA(near, LOG2_E, WHOLE), n = whole - WHOLE;
+  float r = FMA(n, -LN2_LOW, FMA(n, -LN2_HIGH, near));
+  float scale = f32_of_bits((bits_of_f32(whole) << 23) + bits_of_f32(1.0f));
+  float y = FMA(scale, expm1_near_f32(r), scale);
+  return x < -87.0f ? 0.0f : y;
+}
+
+#define EXP(x) _Generic((W)0, float: exp_f32, double: exp)(x)
+#define EXP_FALLING(x) _Generic((W)0, float: exp_falling_f32, double: exp)(x)
+#define LOG(x) _Generic((W)0, float: log_f32, double: log)(x)
+#define TANH(x) _Generic((W)0, float: tanh_f32, double: tanh)(x)
+#endif

@@ -1,0 +1,25 @@
+/* Blocks of a matrix copied to where and how the tiles read them: rows `to_step` apart, elements widened to ACC. */
+#ifndef PANELS_H
+#define PANELS_H
+#include "assay.h"
+
+#ifndef WIDEN
+#define WIDEN(x) ((ACC)(x))
+#endif
+#ifndef NARROW
+#define NARROW(x) ((T)(x))
+#endif
+
+static void copy_block(ACC *to, int64_t to_step, const T *from, int64_t row_step, int64_t step, int64_t rows,
+                       int64_t columns) {
+  if (step == 1 || columns == 1) {
+    for (int64_t i = 0; i < rows; i++)
+      for (int64_t j = 0; j < columns; j++) to[i * to_step + j] = WIDEN(from[i * row_step + j]);
+    return;
+  }
+  /* Short runs of rows, so that both sides stay in the cache while one of them is crossed. */
+  for (int64_t i0 = 0; i0 < rows; i0 += 16)
+    for (int64_t j = 0; j < columns; j++)
+      for (int64_t i = i0; i < MIN(i0 + 16, rows); i++) to[i * to_step + j] = WIDEN(from[i * row_step + j * step]);
+}
+#endif

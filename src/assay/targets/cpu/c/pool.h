@@ -1,0 +1,146 @@
+/* A pool of threads that share the grid of one kernel at a time.
+
+   Threads wait for work by looking for a short while, as long as a run is under way, and then sleep; between runs
+   they sleep. The grid is cut into chunks whose size depends on the grid alone, so that results do not depend on
+   the number of threads. A caller that finds the pool taken by another run works alone. */
+#ifndef ASSAY_POOL_H
+#define ASSAY_POOL_H
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include "assay.h"
+
+#define MOST_THREADS 256
+#define LOOKS 4000
+#define CHUNK_WORK 32768 /* flops, about, below which a chunk is not worth handing over */
+
+typedef struct {
+  const call *c;
+  int64_t rows, cols, row_chunk, col_chunk, chunks, across;
+} job;
+
+static struct {
+  pthread_mutex_t busy, lock;
+  pthread_cond_t wake;
+  int started;
+  atomic_int wanted; /* how many threads, the caller included, may take part */
+  atomic_uint generation;
+  atomic_int at_work, sleeping;
+  atomic_long next;
+  atomic_bool active;
+  job now;
+  char *scratch[MOST_THREADS];
+  size_t scratch_size[MOST_THREADS];
+} pool = {.busy = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
+
+static inline void pause_briefly(void) {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ __volatile__("yield");
+#endif
+}
+
+static void work_through(const job *j, char *scratch, atomic_long *next) {
+  for (;;) {
+    int64_t chunk = atomic_fetch_add_explicit(next, 1, memory_order_relaxed);
+    if (chunk >= j->chunks) return;
+    int64_t r = chunk / j->across * j->row_chunk, c = chunk % j->across * j->col_chunk;
+    j->c->run(j->c, scratch, r, MIN(r + j->row_chunk, j->rows), c, MIN(c + j->col_chunk, j->cols));
+  }
+}
+
+static unsigned next_generation(unsigned seen) {
+  for (int looks = 0; looks < LOOKS && atomic_load_explicit(&pool.active, memory_order_relaxed); looks++) {
+    unsigned now = atomic_load_explicit(&pool.generation, memory_order_acquire);
+    if (now != seen) return now;
+    pause_briefly();
+  }
+  pthread_mutex_lock(&pool.lock);
+  atomic_fetch_add(&pool.sleeping, 1);
+  while (atomic_load(&pool.generation) == seen) pthread_cond_wait(&pool.wake, &pool.lock);
+  atomic_fetch_sub(&pool.sleeping, 1);
+  pthread_mutex_unlock(&pool.lock);
+  return atomic_load(&pool.generation);
+}
+
+/* `argument` holds the thread's index and the generation that was the latest when it was made. */
+static void *worker(void *argument) {
+  int index = (int)((uint64_t)argument & 0xffff);
+  unsigned seen = (unsigned)((uint64_t)argument >> 32);
+  for (;;) {
+    seen = next_generation(seen);
+    if (index < atomic_load(&pool.wanted)) work_through(&pool.now, pool.scratch[index], &pool.next);
+    atomic_fetch_sub_explicit(&pool.at_work, 1, memory_order_release);
+  }
+  return NULL;
+}
+
+/* The child of a fork has none of its parent's threads. */
+static void forget_threads(void) {
+  pthread_mutex_init(&pool.busy, NULL);
+  pthread_mutex_init(&pool.lock, NULL);
+  pthread_cond_init(&pool.wake, NULL);
+  pool.started = 0;
+  atomic_store(&pool.generation, 0);
+  atomic_store(&pool.at_work, 0);
+  atomic_store(&pool.sleeping, 0);
+}
+
+static void start_threads(int wanted) {
+  static atomic_bool watched;
+  if (!atomic_exchange(&watched, true)) pthread_atfork(NULL, NULL, forget_threads);
+  while (pool.started < wanted - 1) {
+    pthread_t thread;
+    uint64_t argument = (uint64_t)atomic_load(&pool.generation) << 32 | (uint64_t)(pool.started + 1);
+    if (pthread_create(&thread, NULL, worker, (void *)argument)) return;
+    pthread_detach(thread);
+    pool.started++;
+  }
+}
+
+static bool scratch_ready(int index, size_t size) {
+  if (pool.scratch_size[index] >= size) return true;
+  free(pool.scratch[index]);
+  pool.scratch[index] = aligned_alloc(64, CEIL_DIV(size, 64) * 64);
+  pool.scratch_size[index] = pool.scratch[index] ? size : 0;
+  return pool.scratch[index] != NULL;
+}
+
+/* Take the pool for a run with this many threads and this much scratch memory each; false: work alone. */
+static bool pool_take(int threads, size_t scratch) {
+  threads = MIN(threads, MOST_THREADS);
+  if (threads < 2 || pthread_mutex_trylock(&pool.busy)) return false;
+  start_threads(threads);
+  bool ready = true;
+  for (int i = 0; i < threads; i++) ready = ready && scratch_ready(i, scratch);
+  if (!ready) {
+    pthread_mutex_unlock(&pool.busy);
+    return false;
+  }
+  atomic_store(&pool.wanted, threads);
+  atomic_store(&pool.active, true);
+  return true;
+}
+
+static void pool_release(void) {
+  atomic_store(&pool.active, false);
+  pthread_mutex_unlock(&pool.busy);
+}
+
+static void share(const job *j) {
+  pool.now = *j;
+  atomic_store(&pool.next, 0);
+  atomic_store(&pool.at_work, pool.started);
+  pthread_mutex_lock(&pool.lock);
+  atomic_fetch_add_explicit(&pool.generation, 1, memory_order_release);
+  if (atomic_load(&pool.sleeping)) pthread_cond_broadcast(&pool.wake);
+  pthread_mutex_unlock(&pool.lock);
+  work_through(j, pool.scratch[0], &pool.next);
+  for (int looks = 0; atomic_load_explicit(&pool.at_work, memory_order_acquire); looks++)
+    if (looks < LOOKS) pause_briefly();
+    else sched_yield();
+}
+#endif

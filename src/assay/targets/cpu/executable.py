@@ -1,0 +1,232 @@
+"""A segment made runnable: one call of the machine for all of it."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from assay.errors import RunFailed
+from assay.ir.dtypes import Array
+from assay.ir.graph import Graph
+from assay.targets.base import Event, Observer
+from assay.targets.cpu.planner import Planner
+from assay.targets.cpu.tape import encode
+from assay.targets.cpu.toolchain import Kernel, Toolchain
+from assay.targets.cpu.views import View
+
+_MACHINE = Kernel('#include "machine.c"\n')
+
+
+class CpuExecutable:
+    """A planned segment. Threads may run it at the same time: each run has a frame of its own."""
+
+    def __init__(self, graph: Graph, toolchain: Toolchain, *, fused: bool = True) -> None:
+        self.graph = graph
+        self._toolchain = toolchain
+        plan = Planner(graph, fused=fused)
+        self._plan = plan
+        kernels = list(dict.fromkeys(part.kernel for s in plan.tape.steps for part in (s, s.continued) if part))
+        machine, *libraries = toolchain.load([_MACHINE, *kernels])
+        self._machine = _typed(machine)
+        addresses = {
+            kernel: ctypes.cast(library.kernel, ctypes.c_void_p).value or 0
+            for kernel, library in zip(kernels, libraries, strict=True)
+        }
+        self._results = _Results(plan)
+        self._encoded = encode(plan.tape, plan.errors, addresses)
+        self._tape = ctypes.byref(self._encoded.header)
+        self._constants = [np.ascontiguousarray(array) for array in graph.constants.values()]
+        self._constant_places = [_address(array) for array in self._constants]
+        self._sources = list(plan.sources.values())
+        self._frames: list[_Frame] = []
+        self._plain: CpuExecutable | None = None
+        self._lock = threading.Lock()
+
+    def run(self, inputs: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
+        """The outputs. With an observer, the values of all nodes are computed, each by itself."""
+        if observer is not None:
+            return self._observed(inputs, observer)
+        arrays = [np.ascontiguousarray(array) if not array.flags.c_contiguous else array for array in inputs]
+        outputs, _ = self._run(arrays, None)
+        return outputs
+
+    @property
+    def peak_bytes(self) -> int:
+        """The size of the arena in the latest run; inputs, constants and results come on top."""
+        return max((frame.peak() for frame in self._frames), default=0)
+
+    def _run(self, arrays: Sequence[Array], times: Array | None) -> tuple[tuple[Any, ...], _Frame]:
+        frame = self._frames.pop() if self._frames else _Frame(self._machine, self._tape)
+        symbols = tuple(arrays[index].shape[axis] for index, axis in self._sources)
+        layout = frame.fit(symbols, self._results)
+        blocks = [np.empty(size, np.uint8) for size in layout.blocks]
+        places = [*map(_address, arrays), *self._constant_places, *map(_address, blocks)]
+        failed = frame.run(places, thread_count(), times)
+        self._frames.append(frame)
+        if failed:
+            node, message = self._plan.tape.errors[failed - 1]
+            raise RunFailed(f"{node.op}: {message}", where=str(node.origin))
+        memory = [*arrays, *self._constants, *blocks]
+        return tuple(_array(memory[out.memory], out) for out in layout.outputs), frame
+
+    def _observed(self, inputs: Sequence[Any], observer: Observer) -> tuple[Any, ...]:
+        """Run the unfused program in which every value is an output, and tell of its nodes in order."""
+        with self._lock:
+            if self._plain is None:
+                made = tuple(value for node in self.graph.nodes for value in node.outputs)
+                whole = Graph(self.graph.name, self.graph.inputs, made, self.graph.nodes, self.graph.constants)
+                self._plain = CpuExecutable(whole, self._toolchain, fused=False)
+        return self._plain._told(inputs, observer, self.graph)  # noqa: SLF001
+
+    def _told(self, inputs: Sequence[Any], observer: Observer, graph: Graph) -> tuple[Any, ...]:
+        arrays = [np.ascontiguousarray(array) for array in inputs]
+        times = np.zeros(len(self._encoded.order) + 1)
+        outputs, _ = self._run(arrays, times)
+        found = {**graph.constants, **dict(zip(graph.inputs, arrays, strict=True))}
+        found.update(zip(self.graph.outputs, outputs, strict=True))
+        seconds = {node: 0.0 for node in graph.nodes}
+        for step, taken in zip(self._encoded.order, times, strict=False):
+            for node in step.nodes:
+                seconds[node] += float(taken) / len(step.nodes)
+        live = 0
+        for node in graph.nodes:
+            results = tuple(found[value] for value in node.outputs)
+            live += sum(result.nbytes for result in results)
+            observer(Event(node, results, seconds[node], live))
+        return tuple(found[value] for value in graph.outputs)
+
+
+class _Layout:
+    """The sizes of the result blocks, and where the outputs lie in all memory, for one binding of the symbols."""
+
+    __slots__ = ("blocks", "outputs")
+
+    def __init__(self, blocks: list[int], outputs: list[_Output]) -> None:
+        self.blocks, self.outputs = blocks, outputs
+
+
+class _Output:
+    __slots__ = ("dtype", "memory", "offset", "shape", "strides")
+
+    def __init__(self, memory: int, view: View, sizes: Sequence[int]) -> None:
+        width, rank = view.dtype.numpy.itemsize, view.rank
+        self.memory, self.dtype = memory, view.dtype.numpy
+        self.offset = sizes[0] * width
+        self.shape = tuple(sizes[1 : 1 + rank])
+        self.strides = tuple(size * width for size in sizes[1 + rank :])
+
+
+class _Results:
+    """What to ask the machine for to know where results lie."""
+
+    def __init__(self, plan: Planner) -> None:
+        slot = plan.tape.sizes.slot
+        given = {buffer: index for index, buffer in enumerate(plan.tape.given)}
+        self.blocks = [slot(buffer.bytes) for buffer in plan.made]
+        self.views = [(given[view.buffer], view) for view in plan.outputs]
+        wanted = [slot(dim) for view in plan.outputs for dim in (view.offset, *view.shape, *view.strides)]
+        self.slots = np.array([*self.blocks, *wanted], np.int32)
+
+    def layout(self, sizes: list[int]) -> _Layout:
+        """The layout for the sizes that the machine gave for `slots`."""
+        outputs: list[_Output] = []
+        at = len(self.blocks)
+        for memory, view in self.views:
+            count = 1 + 2 * view.rank
+            outputs.append(_Output(memory, view, sizes[at : at + count]))
+            at += count
+        return _Layout(sizes[: len(self.blocks)], outputs)
+
+
+class _Frame:
+    """What one run needs of its own."""
+
+    def __init__(self, machine: ctypes.CDLL, tape: Any) -> None:
+        self._machine, self._tape = machine, tape
+        self._frame = machine.frame_new(tape)
+        if not self._frame:
+            raise RunFailed("there is not enough memory to run this")
+        self._fitted: tuple[int, ...] | None = None
+        self._layout: _Layout | None = None
+
+    def fit(self, symbols: tuple[int, ...], results: _Results) -> _Layout:
+        if self._layout is not None and symbols == self._fitted:
+            return self._layout
+        values = np.array(symbols, np.int64)
+        sizes = np.empty(len(results.slots), np.int64)
+        count = len(results.slots)
+        self._fitted = None
+        if self._machine.frame_fit(
+            self._tape, self._frame, _address(values), _address(results.slots), count, _address(sizes)
+        ):
+            raise RunFailed("there is not enough memory to run this")
+        self._layout = results.layout(sizes.tolist())
+        self._fitted = symbols
+        return self._layout
+
+    def run(self, places: Sequence[int], threads: int, times: Array | None) -> int:
+        given = (ctypes.c_void_p * len(places))(*places)
+        failed = self._machine.frame_run(
+            self._tape, self._frame, given, threads, None if times is None else _address(times)
+        )
+        if failed < 0:
+            raise RunFailed("there is not enough memory to run this")
+        return failed
+
+    def peak(self) -> int:
+        return self._machine.frame_peak(self._frame)
+
+    def __del__(self) -> None:
+        if getattr(self, "_frame", None):
+            self._machine.frame_free(self._frame)
+
+
+def thread_count() -> int:
+    """How many threads a run may use: what torch was told if it is there, else `OMP_NUM_THREADS`, else all cores."""
+    torch = sys.modules.get("torch")
+    if torch is not None and hasattr(torch, "get_num_threads"):
+        return torch.get_num_threads()
+    return _stated_threads(os.environ.get("OMP_NUM_THREADS", ""))
+
+
+@cache
+def _stated_threads(text: str) -> int:
+    return int(text) if text.isdecimal() and int(text) > 0 else len(os.sched_getaffinity(0))
+
+
+def _address(array: Array) -> int:
+    return array.__array_interface__["data"][0]
+
+
+def _array(memory: Array, out: _Output) -> Array:
+    """An output in the memory that it lies in."""
+    if memory.dtype == np.uint8 and memory.ndim == 1:
+        return np.ndarray(out.shape, out.dtype, memory, out.offset, out.strides)
+    flat = memory.reshape(-1).view(np.uint8) if memory.size else memory
+    return np.ndarray(out.shape, out.dtype, flat, out.offset, out.strides)
+
+
+@cache
+def _typed_functions() -> tuple[tuple[str, Any, tuple[Any, ...]], ...]:
+    pointer, number = ctypes.c_void_p, ctypes.c_int
+    return (
+        ("frame_new", pointer, (pointer,)),
+        ("frame_free", None, (pointer,)),
+        ("frame_fit", number, (pointer, pointer, pointer, pointer, number, pointer)),
+        ("frame_run", ctypes.c_int64, (pointer, pointer, pointer, number, pointer)),
+        ("frame_peak", ctypes.c_int64, (pointer,)),
+    )
+
+
+def _typed(machine: ctypes.CDLL) -> ctypes.CDLL:
+    for name, result, arguments in _typed_functions():
+        function = getattr(machine, name)
+        function.restype, function.argtypes = result, arguments
+    return machine

@@ -1,0 +1,217 @@
+"""Reading and writing at positions that are data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+from assay.ir.dims import Dim, Expr, eq, le, product
+from assay.ir.dtypes import NUMERIC
+from assay.ir.graph import Node, Value
+from assay.ir.types import TensorType
+from assay.ops.shapes import axis_of
+from assay.targets.cpu.kernels.elements import MOVABLE, bits, computed
+from assay.targets.cpu.planner import Planner
+from assay.targets.cpu.registry import emits
+from assay.targets.cpu.toolchain import Kernel, template
+from assay.targets.cpu.views import View
+
+OUTSIDE = "a position lies outside of its axis"
+
+
+@emits("gather", MOVABLE)
+def gather(p: Planner, node: Node) -> None:
+    """Rows are copied; one element at a constant position is a view."""
+    axis = axis_of(node.attrs["axis"], p.view(node.inputs[0]).rank)
+    start = _constant_start(p, node, axis)
+    if start is not None:
+        p.alias(node.outputs[0], _selected(p.view(node.inputs[0]), axis, start))
+        return
+    gather_rows(p, node, p.dense(node.inputs[0]), p.dense(node.inputs[1]), axis, p.result(node.outputs[0]))
+
+
+def gather_rows(p: Planner, node: Node, x: View, positions: View, axis: int, result: View) -> None:
+    """Plan result[o, i, …] = x[o, positions[i], …] for dense views, the position standing at `axis`."""
+    inner = product(x.shape[axis + 1 :])
+    p.step(
+        template("gather.h", T=bits(x.dtype)),
+        [x, positions, p.error_cell(node, OUTSIDE), result],
+        [x.shape[axis], positions.size, inner],
+        rows=product(x.shape[:axis]) * positions.size,
+        cols=inner,
+        may_continue=True,
+    )
+
+
+def _constant_start(p: Planner, node: Node, axis: int) -> Dim | None:
+    """Where the one position lies, if it is a constant that is surely within the axis."""
+    positions, size = p.constant_of(node.inputs[1]), p.view(node.inputs[0]).shape[axis]
+    if positions is None or positions.ndim != 0:
+        return None
+    position = int(positions)
+    start = position if position >= 0 else size + position
+    return start if le(0, start) and le(start + 1, size) else None
+
+
+def _selected(x: View, axis: int, start: Dim) -> View:
+    shape, strides = [*x.shape[:axis], *x.shape[axis + 1 :]], [*x.strides[:axis], *x.strides[axis + 1 :]]
+    return replace(x, shape=tuple(shape), strides=tuple(strides), offset=x.offset + start * x.strides[axis])
+
+
+# --- what must be known of positions beforehand
+
+
+def _dims(value: Value | None) -> tuple[Dim, ...]:
+    return cast(TensorType, cast(Value, value).type).shape or ()
+
+
+def _same(first: Sequence[Dim], second: Sequence[Dim]) -> bool:
+    return len(first) == len(second) and all(eq(a, b) for a, b in zip(first, second, strict=True))
+
+
+def _elements_refusal(node: Node) -> str:
+    shape, picked = _dims(node.inputs[0]), _dims(node.inputs[1])
+    if len(shape) != len(picked) or not shape:
+        return "the positions have another rank than what they point into"
+    axis = axis_of(node.attrs["axis"], len(shape))
+    fits = all(le(b, a) for i, (a, b) in enumerate(zip(shape, picked, strict=True)) if i != axis)
+    return "" if fits else "only a run tells whether there are more positions than elements along another axis"
+
+
+def _places_refusal(node: Node) -> str:
+    shape, picked = _dims(node.inputs[0]), _dims(node.inputs[1])
+    if not picked or isinstance(picked[-1], Expr):
+        return "the number of positions for one place is known only when the program runs"
+    if picked[-1] == 0:
+        return "there is no kernel for places without positions"
+    shared = node.attrs.get("batch_dims", 0)
+    return "" if _same(shape[:shared], picked[:shared]) else "only a run tells whether the shared axes are of one size"
+
+
+def _updates_refusal(node: Node, wanted: Sequence[Dim]) -> str:
+    if not _same(_dims(node.inputs[2]), wanted):
+        return "only a run tells whether there is one update for each position"
+    dtype = cast(TensorType, node.outputs[0].type).dtype
+    if node.attrs["reduction"] != "none" and dtype not in NUMERIC:
+        return f"there is no kernel that combines updates of {dtype}"
+    return ""
+
+
+def _scatter_elements_refusal(node: Node) -> str:
+    return _elements_refusal(node) or _updates_refusal(node, _dims(node.inputs[1]))
+
+
+def _scatter_nd_refusal(node: Node) -> str:
+    refusal = _places_refusal(node)
+    if refusal:
+        return refusal
+    shape, picked = _dims(node.inputs[0]), _dims(node.inputs[1])
+    return _updates_refusal(node, (*picked[:-1], *shape[cast(int, picked[-1]) :]))
+
+
+# --- the other ops
+
+
+@emits("gather_elements", MOVABLE, unless=_elements_refusal)
+def gather_elements(p: Planner, node: Node) -> None:
+    """One element for each position."""
+    x, positions, result = p.view(node.inputs[0]), p.view(node.inputs[1]), p.result(node.outputs[0])
+    axis = axis_of(node.attrs["axis"], x.rank)
+    steps = [0 if i == axis else stride for i, stride in enumerate(x.strides)]
+    *outer, cols = result.shape
+    p.step(
+        template("gather_elements.h", T=bits(x.dtype)),
+        [x, positions, p.error_cell(node, OUTSIDE), result],
+        [
+            *(x.shape[axis], x.strides[axis], cols, steps[-1], positions.strides[-1]),
+            *(len(outer), *outer, *steps[:-1], *positions.strides[:-1]),
+        ],
+        rows=product(outer),
+        cols=cols,
+    )
+
+
+@emits("gather_nd", MOVABLE, unless=_places_refusal)
+def gather_nd(p: Planner, node: Node) -> None:
+    """One row for each place."""
+    x, positions, result = p.dense(node.inputs[0]), p.dense(node.inputs[1]), p.result(node.outputs[0])
+    shared, depth = node.attrs["batch_dims"], cast(int, positions.shape[-1])
+    inner = product(x.shape[shared + depth :])
+    p.step(
+        template("gather_nd.h", T=bits(x.dtype)),
+        [x, positions, p.error_cell(node, OUTSIDE), result],
+        [product(positions.shape[shared:-1]), inner, depth, *x.shape[shared : shared + depth]],
+        rows=product(positions.shape[:-1]),
+        cols=inner,
+    )
+
+
+@emits("scatter_nd", MOVABLE, unless=_scatter_nd_refusal)
+def scatter_nd(p: Planner, node: Node) -> None:
+    """Updates of whole rows go one after the other; threads share the columns."""
+    positions, updates = p.dense(node.inputs[1]), p.dense(node.inputs[2])
+    result = _prepared(p, node, [positions, updates])
+    depth = cast(int, positions.shape[-1])
+    count, inner = product(positions.shape[:-1]), product(result.shape[depth:])
+    p.step(
+        _scatter("scatter_nd.h", node),
+        [positions, updates, p.error_cell(node, OUTSIDE), result],
+        [count, inner, depth, *result.shape[:depth]],
+        rows=1,
+        cols=inner,
+        col_grain=64,
+        work=count,
+    )
+
+
+@emits("scatter_elements", MOVABLE, unless=_scatter_elements_refusal)
+def scatter_elements(p: Planner, node: Node) -> None:
+    """Updates go one after the other along the axis; threads share the other axes."""
+    positions, updates = p.view(node.inputs[1]), p.view(node.inputs[2])
+    result = _prepared(p, node, [positions, updates])
+    axis = axis_of(node.attrs["axis"], result.rank)
+    others = [i for i in range(result.rank) if i != axis]
+    operands = (positions, updates, result)
+    outer, inner = others[:-1], others[-1:]
+    p.step(
+        _scatter("scatter_elements.h", node),
+        [positions, updates, p.error_cell(node, OUTSIDE), result],
+        [
+            *(result.shape[axis], positions.shape[axis]),
+            *(view.strides[axis] for view in operands),
+            *(product(view.strides[i] for i in inner) for view in operands),
+            *(len(outer), *(positions.shape[i] for i in outer)),
+            *(view.strides[i] for view in operands for i in outer),
+        ],
+        rows=product(positions.shape[i] for i in outer),
+        cols=product(positions.shape[i] for i in inner),
+        col_grain=16,
+        work=4 * positions.shape[axis],
+    )
+
+
+def _prepared(p: Planner, node: Node, read: Sequence[View]) -> View:
+    """Memory for the result that holds x: x's own if nobody else reads it, else a copy."""
+    source = node.inputs[0]
+    assert source is not None
+    x, result = p.view(source), p.result(node.outputs[0])
+    alone = all(view.buffer is not x.buffer for view in read)
+    if not result.buffer.given and x.is_dense and alone and p.is_last_reader(source):
+        p.alias(node.outputs[0], x)
+        return x
+    p.copy(x, result)
+    return result
+
+
+def _scatter(header: str, node: Node) -> Kernel:
+    dtype = cast(TensorType, node.outputs[0].type).dtype
+    reduction = node.attrs["reduction"]
+    if reduction == "none":
+        return template(header, COMBINE="put", T=bits(dtype))
+    if dtype.is_integer and reduction in ("add", "mul"):  # which wrap, and so need not know the sign
+        return template(header, COMBINE=reduction, T=bits(dtype), W="uint64_t", **_PLAIN)
+    return template(header, COMBINE=reduction, **computed(dtype))
+
+
+_PLAIN = {"LOAD(x)": "((W)(x))", "STORE(x)": "((T)(x))"}

@@ -1,0 +1,249 @@
+"""The planner: turns a segment into a tape, unit by unit. Kernels' planning functions talk to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+from assay.ir.dims import Dim, product, symbol_name
+from assay.ir.dtypes import Array, DType, i64
+from assay.ir.graph import Graph, Node, Value
+from assay.ir.types import TensorType
+from assay.targets.cpu import pointwise
+from assay.targets.cpu.fusion import Unit, fuse
+from assay.targets.cpu.registry import EMITTERS
+from assay.targets.cpu.tape import Sizes, Step, Tape
+from assay.targets.cpu.toolchain import Kernel
+from assay.targets.cpu.views import Buffer, View, dense_strides
+
+
+class Planner:
+    """Plans one segment. Afterwards `tape` holds the calls, and `outputs` says where the results lie.
+
+    The caller provides the buffers of the inputs, then those of the constants, then `made`: memory for results.
+    """
+
+    def __init__(self, graph: Graph, *, fused: bool = True) -> None:
+        """Without `fused`, every node is planned by itself."""
+        self.graph = graph
+        self.sources = symbol_sources(graph)
+        self.tape = Tape(Sizes(list(self.sources)))
+        self.errors = Buffer(0, given=True)
+        self.made: list[Buffer] = []
+        self._views: dict[Value, View] = {}
+        for value in (*graph.inputs, *graph.constants):
+            self._views[value] = self._provided(value)
+        nodes = _needed(graph)
+        self._readers = _readers(graph, nodes)
+        self._handed_out = _handed_out(graph, nodes)
+        self._nodes: tuple[Node, ...] = ()
+        self._planned: set[Node] = set()
+        for unit in fuse(nodes, pointwise.takes if fused else lambda node: False, reads):
+            self._plan(unit)
+        self.outputs = [self._output(value) for value in graph.outputs]
+        self.tape.given = [self._views[value].buffer for value in (*graph.inputs, *graph.constants)] + self.made
+
+    # --- where values lie
+
+    def view(self, value: Value | None) -> View:
+        """How the memory of a value lies."""
+        assert value is not None
+        return self._views[value]
+
+    def dense(self, value: Value | None, order: Sequence[int] | None = None) -> View:
+        """A value in row-major order (or with its axes in `order`) without gaps; a copy if it lies otherwise."""
+        view = self.view(value)
+        return view if view.is_dense_in(range(view.rank) if order is None else order) else self.copied(view, order)
+
+    def inner(self, value: Value | None) -> View:
+        """A value whose last axis has the stride 1; a copy if it has another."""
+        view = self.view(value)
+        fits = not view.shape or view.strides[-1] == 1 or view.shape[-1] == 1
+        return view if fits else self.copied(view)
+
+    def constant_of(self, value: Value | None) -> Array | None:
+        """The content of a constant; None for what is none."""
+        return None if value is None else self.graph.constants.get(value)
+
+    def result(self, value: Value, order: Sequence[int] | None = None) -> View:
+        """Memory for a result, without gaps, its axes in `order`."""
+        kind = cast(TensorType, value.type)
+        made = self._fresh(kind.dtype, kind.shape or (), order, value in self._handed_out)
+        self._views[value] = made
+        return made
+
+    def temporary(self, dtype: DType, shape: Sequence[Dim], order: Sequence[int] | None = None) -> View:
+        """Memory for a tensor that is needed for a while."""
+        return self._fresh(dtype, shape, order, False)
+
+    def alias(self, value: Value, view: View) -> None:
+        """A result lies where something else already lies."""
+        self._views[value] = view
+
+    def copied(self, view: View, order: Sequence[int] | None = None) -> View:
+        """A copy without gaps, its axes in `order`."""
+        made = self.temporary(view.dtype, view.shape, order)
+        self.copy(view, made)
+        return made
+
+    def copy(self, source: View, target: View) -> None:
+        """Copy one view to another of the same shape."""
+        pointwise.copy(self, source, target)
+
+    def is_last_reader(self, value: Value) -> bool:
+        """Whether nothing but the nodes that are planned now still reads the memory of a value of the arena."""
+        buffer = self.view(value).buffer
+        sharing = [other for other, view in self._views.items() if view.buffer is buffer]
+        return not buffer.given and not any(self._is_read_later(other) for other in sharing)
+
+    def is_read_elsewhere(self, value: Value) -> bool:
+        """Whether anything but the nodes that are planned now reads a value."""
+        return value in self.graph.outputs or any(node not in self._nodes for node in self._readers.get(value, ()))
+
+    # --- calls
+
+    def error_cell(self, node: Node, message: str) -> View:
+        """A number that a kernel sets to report that `node` cannot be computed."""
+        self.tape.errors.append((node, message))
+        return View(self.errors, i64, (), (), len(self.tape.errors) - 1)
+
+    def step(
+        self,
+        kernel: Kernel,
+        operands: Sequence[View],
+        numbers: Sequence[Dim],
+        *,
+        rows: Dim,
+        cols: Dim = 1,
+        row_grain: Dim = 1,
+        col_grain: Dim = 1,
+        work: Dim = 1,
+        floats: Sequence[float] = (),
+        scratch: Dim = 0,
+        writes: int = 1,
+        may_continue: bool = False,
+    ) -> Step:
+        """Call a kernel on a grid of rows × cols; the last `writes` operands are written, the others read.
+
+        Threads take parts that are multiples of the grains; `work` is about the number of operations per cell of the
+        grid. A kernel that `may_continue` hands each part of its one result on when it is finished.
+        """
+        grid = (rows, cols, row_grain, col_grain, work, scratch)
+        made = Step(kernel, list(operands), list(numbers), list(floats), *grid, writes, may_continue, self._nodes)
+        self.tape.steps.append(made)
+        return made
+
+    def host(self, buffer: Buffer) -> Step | None:
+        """The call that makes `buffer`, if it hands its parts on and may as well run right now."""
+        steps = self.tape.steps
+        for at in range(len(steps) - 1, -1, -1):
+            if buffer in steps[at].written():
+                free = steps[at].may_continue and steps[at].continued is None
+                return steps[at] if free and _may_wait(steps[at], steps[at + 1 :]) else None
+            if steps[at].touches(buffer):
+                return None
+        return None
+
+    def attach(self, host: Step) -> None:
+        """Make the latest call the continuation of `host`, which moves to its place."""
+        latest = self.tape.steps.pop()
+        self.tape.steps.remove(host)
+        host.continued = latest
+        self.tape.steps.append(host)
+
+    # --- inner workings
+
+    def _plan(self, unit: Unit) -> None:
+        self._nodes = tuple(unit.nodes)
+        self._planned.update(unit.nodes)
+        if unit.shape is not None or pointwise.takes(unit.nodes[0]):
+            pointwise.emit(self, unit.nodes)
+        else:
+            EMITTERS[unit.nodes[0].op].emit(self, unit.nodes[0])
+
+    def _provided(self, value: Value) -> View:
+        kind = cast(TensorType, value.type)
+        shape = kind.shape or ()
+        return View(Buffer(0, given=True), kind.dtype, shape, dense_strides(shape))
+
+    def _fresh(self, dtype: DType, shape: Sequence[Dim], order: Sequence[int] | None, given: bool) -> View:
+        buffer = Buffer(product(shape) * dtype.numpy.itemsize, given)
+        if given:
+            self.made.append(buffer)
+        return View(buffer, dtype, tuple(shape), dense_strides(shape, order))
+
+    def _is_read_later(self, value: Value) -> bool:
+        return value in self.graph.outputs or any(node not in self._planned for node in self._readers.get(value, ()))
+
+    def _output(self, value: Value) -> View:
+        """Where a result lies: in the caller's memory, copied there if it does not yet or is part of something."""
+        view = self.view(value)
+        if view.buffer.given and (view.buffer not in self.made or view.is_dense_in(view.order)):
+            return view
+        made = self._fresh(view.dtype, view.shape, None, True)
+        self.copy(view, made)
+        return made
+
+
+def symbol_sources(graph: Graph) -> dict[str, tuple[int, int]]:
+    """The symbols of the inputs' dims: for each, an input and the axis of it that has its size."""
+    found: dict[str, tuple[int, int]] = {}
+    for index, value in enumerate(graph.inputs):
+        shape = value.type.shape if isinstance(value.type, TensorType) else None
+        for axis, dim in enumerate(shape or ()):
+            name = symbol_name(dim)
+            if name is not None:
+                found.setdefault(name, (index, axis))
+    return found
+
+
+def reads(node: Node) -> list[Value]:
+    """The inputs of a node whose content its kernel needs."""
+    emitter = EMITTERS.get(node.op)
+    chosen = node.inputs if emitter is None or emitter.reads is None else [node.inputs[i] for i in emitter.reads]
+    return [value for value in chosen if value is not None]
+
+
+def _needed(graph: Graph) -> list[Node]:
+    """The nodes whose results are read, by others or by the caller."""
+    wanted: set[Value] = set(graph.outputs)
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if wanted.isdisjoint(node.outputs):
+            continue
+        kept.append(node)
+        wanted.update(reads(node))
+    return kept[::-1]
+
+
+def _readers(graph: Graph, nodes: Sequence[Node]) -> dict[Value, list[Node]]:
+    found: dict[Value, list[Node]] = {}
+    for node in nodes:
+        for value in reads(node):
+            found.setdefault(value, []).append(node)
+    return found
+
+
+def _handed_out(graph: Graph, nodes: Sequence[Node]) -> set[Value]:
+    """The outputs, and what they are views of."""
+    found: set[Value] = set(graph.outputs)
+    for node in reversed(nodes):
+        emitter = EMITTERS.get(node.op)
+        if emitter is not None and emitter.view and not found.isdisjoint(node.outputs):
+            found.update(value for value in node.inputs[:1] if value is not None)
+    return found
+
+
+def _may_wait(step: Step, later: Sequence[Step]) -> bool:
+    """Whether a call may as well run after `later` ones."""
+    written = step.written()
+    return not any(
+        each.touches(buffer) for each in _all(later) for buffer in written
+    ) and not any(step.touches(buffer) for each in _all(later) for buffer in each.written())
+
+
+def _all(steps: Sequence[Step]) -> Iterator[Step]:
+    for step in steps:
+        yield step
+        if step.continued is not None:
+            yield step.continued

@@ -1,0 +1,320 @@
+"""The elementwise core ops as C expressions: one row of a table each.
+
+A value that is computed with has the *compute type* of its dtype: the C type itself, float for f16 and bf16, and it always is
+a number that the dtype holds. `load` and `store` lead from memory to it and back without loss; `expression` rounds
+where an op needs it, just as the oracle does at every op.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from assay.ir import dtypes
+from assay.ir.dtypes import INTEGERS, DType
+from assay.ir.graph import Node, Value
+from assay.ir.types import TensorType
+from assay.ops.registry import CORE, Tolerance
+
+_CTYPES: dict[DType, str] = {
+    dtypes.f64: "double",
+    dtypes.f32: "float",
+    dtypes.f16: "_Float16",
+    dtypes.bf16: "uint16_t",
+    dtypes.boolean: "uint8_t",
+    **{d: f"{'u' if d.kind == 'uint' else ''}int{d.bits}_t" for d in INTEGERS},
+}
+_NARROW = frozenset({dtypes.f16, dtypes.bf16})
+
+# --- from memory to values and back
+
+
+def ctype(dtype: DType) -> str:
+    """The C type of an element in memory."""
+    return _CTYPES[dtype]
+
+
+def compute_type(dtype: DType) -> str:
+    """The C type of a value that is computed with."""
+    return "float" if dtype in _NARROW else _CTYPES[dtype]
+
+
+def load(dtype: DType, element: str) -> str:
+    """The value of an element, an lvalue of `ctype`."""
+    return {dtypes.f16: f"(float){element}", dtypes.bf16: f"bf16_to_f32({element})"}.get(dtype, element)
+
+
+def store(dtype: DType, value: str) -> str:
+    """What to assign to an element for it to hold `value`."""
+    return {dtypes.f16: f"(_Float16){value}", dtypes.bf16: f"bf16_bits({value})"}.get(dtype, value)
+
+
+def rounded(dtype: DType, number: str) -> str:
+    """A float or double as a value of `dtype`, a float type."""
+    return {
+        dtypes.f16: f"rounded_f16({number})",
+        dtypes.bf16: f"rounded_bf16((float)({number}))",
+        dtypes.f32: f"(float)({number})",
+        dtypes.f64: f"(double)({number})",
+    }[dtype]
+
+
+def literal(dtype: DType, value: Any) -> str:
+    """A number as a C constant of the compute type."""
+    if dtype.is_float:
+        suffix = "" if dtype is dtypes.f64 else "f"
+        number = float(value)
+        text = number.hex() + suffix if math.isfinite(number) else "NAN" if math.isnan(number) else "INFINITY"
+        return f"({'-' if number == -math.inf else ''}{text})"
+    number = int(value)
+    if dtype is dtypes.i64 and number == dtype.limits[0]:
+        return "INT64_MIN"
+    return f"(({ctype(dtype)}){number}{'ull' if dtype.kind == 'uint' else 'll'})"
+
+
+# --- the table
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An op as C, for each kind of dtype that it is computed in; empty: not at all.
+
+    {0}, {1}, {2} are the operands (names or constants: they may occur twice), {T} the result's compute type, {W} an unsigned
+    type in which integers of the dtype wrap around, {w} i64 or u64, {bits} the dtype's width, {dtype} its name,
+    {f} the ending of the C library's names; an attribute's name stands for its number, a double.
+    `wide` says that for f32 the expression is a double that is still to be rounded. `work` counts the
+    instructions for an element.
+    """
+
+    f32: str = ""
+    f64: str = ""
+    integer: str = ""
+    boolean: str = ""
+    wide: bool = False
+    work: int = 1
+
+
+def _plain(floats: str = "", integer: str = "", boolean: str = "", work: int = 1) -> Row:
+    """The same for every float."""
+    return Row(floats, floats, integer, boolean, work=work)
+
+
+def _function(f32: str, f64: str = "", work: int = 20) -> Row:
+    """A function of one float: from math.h for f32, the C library's for f64, which may be called otherwise."""
+    return Row(f"{f32}_f32({{0}})", f"{f64 or f32}({{0}})", work=work)
+
+
+def _comparison(sign: str, boolean: bool = False) -> Row:
+    text = f"({{0}} {sign} {{1}})"
+    return _plain(text, text, text if boolean else "")
+
+
+_ROWS: dict[str, Row] = {
+    "neg": _plain("(-{0})", "({T})(0 - ({W}){0})"),
+    "abs": _plain("__builtin_fabs{f}({0})", "({0} < 0 ? ({T})(0 - ({W}){0}) : {0})"),
+    "sign": _plain("({0} != {0} ? {0} : ({T})(({0} > 0) - ({0} < 0)))", "({T})(({0} > 0) - ({0} < 0))"),
+    "bit_not": _plain("", "({T})~{0}", "({0} ^ 1)"),
+    "floor": _plain("__builtin_floor{f}({0})"),
+    "ceil": _plain("__builtin_ceil{f}({0})"),
+    "trunc": _plain("__builtin_trunc{f}({0})"),
+    "round": _plain("__builtin_rint{f}({0})"),
+    "sqrt": _plain("__builtin_sqrt{f}({0})", work=4),
+    "rsqrt": _plain("(1 / __builtin_sqrt{f}({0}))", work=8),
+    "reciprocal": _plain("(1 / {0})", work=4),
+    "square": _plain("({0} * {0})", "({T})(({W}){0} * ({W}){0})"),
+    "relu": _plain("(({0} < 0 ? 0 : {0}) + 0)", "({0} > 0 ? {0} : 0)"),
+    "exp": _function("exp", work=15),
+    "expm1": _function("expm1", work=30),
+    "exp2": _function("exp2", work=15),
+    "log": _function("log"),
+    "log1p": _function("log1p", work=40),
+    "log2": _function("log2", work=40),
+    "log10": _function("log10", work=40),
+    "sin": _function("sin", work=60),
+    "cos": _function("cos", work=60),
+    "tan": _function("tan", work=80),
+    "asin": _function("asin", work=60),
+    "acos": _function("acos", work=60),
+    "atan": _function("atan", work=40),
+    "sinh": _function("sinh", work=40),
+    "cosh": _function("cosh", work=40),
+    "tanh": _function("tanh"),
+    "asinh": _function("asinh", work=60),
+    "acosh": _function("acosh", work=60),
+    "atanh": _function("atanh", work=50),
+    "erf": _function("erf", work=40),
+    "sigmoid": _function("sigmoid", "sigmoid_f64"),
+    "softplus": _function("softplus", "softplus_f64", work=60),
+    "silu": _function("silu", "silu_f64"),
+    "mish": _function("mish", "mish_f64"),
+    "gelu": _function("gelu", "gelu_f64", work=35),
+    "gelu_tanh": _function("gelu_tanh", "gelu_tanh_f64", work=25),
+    "elu": Row(
+        "({gamma} * ({0} < 0 ? {alpha} * exp_wide({0}, 1.0) : {0}))",
+        "({gamma} * ({0} < 0 ? {alpha} * expm1({0}) : {0}))",
+        wide=True,
+        work=30,
+    ),
+    "leaky_relu": Row("({0} < 0 ? {slope} * {0} : {0})", "({0} < 0 ? {slope} * {0} : {0})", wide=True, work=4),
+    "add": _plain("({0} + {1})", "({T})(({W}){0} + ({W}){1})"),
+    "sub": _plain("({0} - {1})", "({T})(({W}){0} - ({W}){1})"),
+    "mul": _plain("({0} * {1})", "({T})(({W}){0} * ({W}){1})"),
+    "div": _plain("({0} / {1})", "({T})div_{w}({0}, {1})", work=4),
+    "mod": Row("mod_f32({0}, {1})", "mod_f64({0}, {1})", "({T})mod_{w}({0}, {1})", work=20),
+    "fmod": _plain("__builtin_fmod{f}({0}, {1})", "({T})fmod_{w}({0}, {1})", work=20),
+    "pow": Row("pow_f32({0}, {1})", "pow({0}, {1})", "({T})pow_{w}({0}, {1})", work=80),
+    "min": Row("min_f32({0}, {1})", "min_f64({0}, {1})", "({0} < {1} ? {0} : {1})"),
+    "max": Row("max_f32({0}, {1})", "max_f64({0}, {1})", "({0} > {1} ? {0} : {1})"),
+    "prelu": _plain("({0} < 0 ? {0} * {1} : {0})", "({0} < 0 ? ({T})(({W}){0} * ({W}){1}) : {0})"),
+    "bit_and": _plain("", "({0} & {1})", "({0} & {1})"),
+    "bit_or": _plain("", "({0} | {1})", "({0} | {1})"),
+    "bit_xor": _plain("", "({0} ^ {1})", "({0} ^ {1})"),
+    "shift_left": _plain("", "({T})shift_left({0}, {1}, {bits})", work=4),
+    "shift_right": _plain("", "({T})shift_right_{w}({0}, {1}, {bits})", work=4),
+    "eq": _comparison("==", True),
+    "ne": _comparison("!=", True),
+    "lt": _comparison("<"),
+    "le": _comparison("<="),
+    "gt": _comparison(">"),
+    "ge": _comparison(">="),
+    "where": _plain("({0} ? {1} : {2})", "({0} ? {1} : {2})", "({0} ? {1} : {2})"),
+    "is_nan": _plain("({0} != {0})"),
+    "is_inf": _plain("(__builtin_fabs{f}({0}) == INFINITY)"),
+    "sign_bit": Row("(bits_of_f32({0}) >> 31)", "(bits_of_f64({0}) >> 63)"),
+    "copysign": _plain("__builtin_copysign{f}({0}, {1})"),
+    "hypot": Row("hypot_f32({0}, {1})", "hypot({0}, {1})", work=20),
+    "atan2": Row("atan2_f32({0}, {1})", "atan2({0}, {1})", work=60),
+    "nextafter": Row("nextafter_{dtype}({0}, {1})", "nextafter({0}, {1})", work=15),
+    "erfc": Row("erfc({0})", "erfc({0})", wide=True, work=80),
+    "gcd": _plain("", "({T})gcd_{w}({0}, {1})", work=200),
+    "lcm": _plain("", "({T})lcm_{w}({0}, {1})", work=200),
+}
+
+
+def _filled(template: str, node: Node, args: Sequence[str]) -> str:
+    """A template of a row with all that it names put in."""
+    dtype = _main_dtype(node)
+    numbers = {key: literal(dtypes.f64, value) for key, value in node.attrs.items() if isinstance(value, int | float)}
+    return template.format(
+        *args,
+        T=compute_type(_dtype(node.outputs[0])),
+        W="uint64_t" if dtype.bits == 64 else "uint32_t",
+        w="u64" if dtype.kind == "uint" else "i64",
+        bits=dtype.bits,
+        dtype=dtype.name,
+        f="" if dtype is dtypes.f64 else "f",
+        **numbers,
+    )
+
+
+def _column(row: Row, dtype: DType) -> str:
+    """The template for a dtype."""
+    if dtype.is_float:
+        return row.f64 if dtype is dtypes.f64 else row.f32
+    return row.boolean if dtype is dtypes.boolean else row.integer
+
+
+def _from_row(node: Node, args: Sequence[str]) -> str:
+    row, result = _ROWS[node.op], _dtype(node.outputs[0])
+    text = _filled(_column(row, _main_dtype(node)), node, args)
+    if row.wide:
+        return _rounded_once(result, text)
+    exact = CORE[node.op].tolerance is Tolerance.EXACT
+    return rounded(result, text) if result in _NARROW and not exact else text
+
+
+def _rounded_once(dtype: DType, number: str) -> str:
+    """A double as a value of `dtype`. The oracle takes f16 from f64 directly, bf16 by way of f32."""
+    return rounded(dtype, f"f32_to_odd({number})" if dtype is dtypes.f16 else number)
+
+
+# --- ops of which a row does not say all
+
+
+def _clip(node: Node, args: Sequence[str]) -> str:
+    value, *bounds = args
+    given = [name for name, limit in zip(("max", "min"), (*node.inputs, None, None)[1:], strict=False) if limit]
+    for name, bound in zip(given, bounds, strict=True):
+        value = _filled(_column(_ROWS[name], _main_dtype(node)), node, [value, bound])
+    return value
+
+
+def _cast(node: Node, args: Sequence[str]) -> str:
+    source, target, (value,) = _main_dtype(node), _dtype(node.outputs[0]), args
+    if source is target:
+        return value
+    if target is dtypes.boolean:
+        return f"({value} != 0)"
+    if target.is_float:
+        return _rounded_once(target, value) if source is dtypes.f64 else rounded(target, value)
+    return f"(({ctype(target)}){_whole(target, value) if source.is_float else value})"
+
+
+def _whole(target: DType, value: str) -> str:
+    """A float as an integer of which `target` keeps the lowest bits."""
+    wide = {dtypes.i64: "i64", dtypes.u64: "u64"}
+    return f"f64_to_{wide.get(target, 'i32')}({value})"
+
+
+def _bitcast(node: Node, args: Sequence[str]) -> str:
+    source, target = _main_dtype(node), _dtype(node.outputs[0])
+    bits = _TO_BITS.get(source, "{0}").format(*args)
+    return _FROM_BITS.get(target, "(({T}){0})").format(bits, T=compute_type(target))
+
+
+_TO_BITS = {dtypes.f64: "bits_of_f64({0})", dtypes.f32: "bits_of_f32({0})", dtypes.bf16: "bf16_bits({0})"}
+_FROM_BITS = {
+    dtypes.f64: "f64_of_bits((uint64_t){0})",
+    dtypes.f32: "f32_of_bits((uint32_t){0})",
+    dtypes.bf16: "bf16_to_f32((uint16_t){0})",
+    dtypes.boolean: "({0} != 0)",
+}
+
+_FUNCTIONS: dict[str, Callable[[Node, Sequence[str]], str]] = {"clip": _clip, "cast": _cast, "bitcast": _bitcast}
+
+# --- what others ask
+
+
+def refusal(node: Node) -> str:
+    """Why a node is no elementwise C; empty if it is."""
+    if node.op not in _ROWS and node.op not in _FUNCTIONS:
+        return f"there is no kernel of {node.op}"
+    for value in (*node.inputs, *node.outputs):
+        if value is not None and _dtype(value) not in _CTYPES:
+            return f"{_dtype(value)} is not computed with"
+    dtype = _main_dtype(node)
+    if node.op == "bitcast" and dtypes.f16 in (dtype, _dtype(node.outputs[0])):
+        return "the bits of an f16 that is not a number may change"
+    if node.op in _ROWS and not _column(_ROWS[node.op], dtype):
+        return f"there is no kernel of {node.op} for {dtype}"
+    return ""
+
+
+def expression(node: Node, args: Sequence[str]) -> str:
+    """The result of a node that `refusal` lets pass. `args` are the inputs that there are: names or constants, of
+    their dtypes' compute types."""
+    return _FUNCTIONS.get(node.op, _from_row)(node, args)
+
+
+def work(node: Node) -> int:
+    """About how many instructions an element takes."""
+    row = _ROWS.get(node.op)
+    return 2 if row is None else row.work
+
+
+def _main_dtype(node: Node) -> DType:
+    """The dtype that the op's first type variable stands for: the one that is computed in."""
+    definition = CORE[node.op]
+    index = next(i for i, param in enumerate(definition.params) if param.dtype in definition.typevars)
+    return _dtype(cast(Value, node.inputs[index]))
+
+
+def _dtype(value: Value) -> DType:
+    assert isinstance(value.type, TensorType)
+    return value.type.dtype
+
+
+OPS = frozenset({*_ROWS, *_FUNCTIONS})
+"""The core ops that have C for at least one dtype."""
