@@ -35,6 +35,9 @@ PeersOption = Annotated[
 TargetOption = Annotated[
     str | None, typer.Option("--target", "-t", metavar="TARGET", help="Where Assay runs (default: cpu).")
 ]
+FormOption = Annotated[
+    str, typer.Option("--form", metavar="program|onnx", help="What Assay gets of a torch model: its export, or ONNX.")
+]
 PictureOption = Annotated[
     Path | None, typer.Option("--picture", metavar="FILE.svg", help="Draw the ratios as bars.", show_default=False)
 ]
@@ -49,6 +52,7 @@ def bench(
     suite: SuiteOption = None,
     peer: PeersOption = None,
     target: TargetOption = None,
+    form: FormOption = "program",
     threads: Annotated[int, typer.Option("--threads", help="Threads for each (0: as many as cores).", min=0)] = 0,
     repeat: Annotated[int, typer.Option("--repeat", metavar="N", help="How many rounds.", min=1)] = 20,
     seconds: Annotated[float, typer.Option("--seconds", help="About how long a turn takes.", min=0.0)] = 0.3,
@@ -77,7 +81,8 @@ def bench(
         if listed:
             return _list(report)
         check_peers(peer or ())
-        settings = Settings(_target(target), tuple(peer or PEERS), threads or cores(), repeat, seconds, cold, timeout)
+        chosen = (_target(target), tuple(peer or PEERS), threads or cores(), _form(form))
+        settings = Settings(*chosen, repeat, seconds, cold, timeout)
         subjects = _subjects([*_suite(suite), *(models or ())], dim)
         earlier = _earlier(json) if resume else None
         if earlier is None:
@@ -111,7 +116,7 @@ def _finished(earlier: Run, subjects: Iterable[Subject], settings: Settings, rep
             matches.append(run_model(subject, settings, tell))
         for line in matches[-1].lines():
             report.line(line)
-        _show(report, matches[-1])
+        _show(report, matches[-1], settings)
     run = Run(earlier.header, matches)
     report.line({"record": "summary", **run.summary()})
     return run
@@ -137,6 +142,12 @@ def _target(name: str | None) -> str:
     if name is None:
         return "cpu" if "cpu" in target_names() else "reference"
     probe_target(name)
+    return name
+
+
+def _form(name: str) -> str:
+    if name not in ("program", "onnx"):
+        raise NotFound(f"there is no form '{name}'", hint="there is program and onnx")
     return name
 
 
@@ -186,6 +197,7 @@ def _command(settings: Settings, suite: str | None, models: Sequence[str]) -> st
     """The command that makes such a run again."""
     words = ["assay", "bench", *models, *(["--suite", suite] if suite else [])]
     words += [word for peer in settings.peers for word in ("--peer", peer)]
+    words += ["--form", settings.form] if settings.form != "program" else []
     words += ["--target", settings.target, "--threads", str(settings.threads), "--repeat", str(settings.repeat)]
     return shlex.join(words if settings.cold else [*words, "--no-cold"])
 
@@ -203,7 +215,7 @@ def _telling(model: str) -> Generator[Callable[[str], None]]:
         yield tell
 
 
-def _show(report: Report, match: Match) -> None:
+def _show(report: Report, match: Match, settings: Settings) -> None:
     from assay.evidence.bench_page import figures, noise_cell, ratio_cell
 
     columns = (">one run, ms", ">cold, s", ">warm, s", ">first run, ms", ">peak, MiB", ">kept, MiB", ">error")
@@ -216,7 +228,8 @@ def _show(report: Report, match: Match) -> None:
         )
         for result in match.results.values()
     ]
-    report.table(match.model, ("", *columns, ">÷ Assay", ""), rows)
+    title = f"{match.model} (target {settings.target}, {settings.threads} threads)"
+    report.table(title, ("", *columns, ">÷ Assay", ""), rows)
     report.text(f"used of the machine by others meanwhile: {noise_cell(match)}\n")
 
 

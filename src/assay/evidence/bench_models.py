@@ -41,13 +41,22 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """The forms of a model on disk. What there is none of, `missing` says why."""
+    """A model in its forms: the torch `module`, the exported `program`, the `onnx` file; `missing` says what failed."""
 
     subject: Subject
     folder: Path
     program: Path | None = None
     onnx: Path | None = None
     missing: dict[str, str] = field(default_factory=dict[str, str])
+
+    def has(self, form: str) -> bool:
+        """True if there is the model in this form."""
+        return not self.subject.is_onnx if form == "module" else getattr(self, form) is not None
+
+    def why(self, forms: Sequence[str]) -> str:
+        """Why there is no such form."""
+        reasons = [self.missing[form] for form in forms if form in self.missing]
+        return "; ".join(reasons) or f"the model has no form '{forms[0]}'"
 
     def inputs(self) -> list[Array]:
         """The inputs in the model's order."""
@@ -114,8 +123,8 @@ def _of_onnx(subject: Subject, folder: Path) -> tuple[Material, Truth]:
         [cast(Array, each) for each in engine(mode).load(path).run(feeds).values()]
         for mode in ("reference", "reference:precise")
     )
-    reason = "there is no torch model of an ONNX file"
-    return Material(subject, folder, None, path, {"torch": reason}), Truth(plain, [widen(each) for each in exact])
+    missing = {"module": "there is no torch model of an ONNX file"}
+    return Material(subject, folder, None, path, missing), Truth(plain, [widen(each) for each in exact])
 
 
 def _of_torch(subject: Subject, folder: Path, with_onnx: bool) -> tuple[Material, Truth]:
@@ -180,8 +189,20 @@ def read_program(path: Path) -> Any:
 
 
 def _exported(subject: Subject, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The model as a program that returns a tuple of tensors: a file with a library's own classes needs the library."""
     torch = importlib.import_module("torch")
-    return read_program(subject.file) if subject.file else torch.export.export(module, args, kwargs, strict=False)
+    if subject.file is not None:
+        return read_program(subject.file)
+
+    class Plain(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = module
+
+        def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+            return tuple(_tensors(self.inner(*args, **kwargs)))
+
+    return torch.export.export(Plain(), args, kwargs, strict=False)
 
 
 def _exact(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Array]:
@@ -198,11 +219,15 @@ def _exact(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[A
 
 def arrays(nested: Any) -> list[Array]:
     """The tensors among the leaves of something nested, as arrays."""
-    torch = importlib.import_module("torch")
-    pytree = importlib.import_module("torch.utils._pytree")
     from assay.frontends.torch.types import to_array
 
-    return [to_array(leaf.detach()) for leaf in pytree.tree_leaves(nested) if torch.is_tensor(leaf)]
+    return [to_array(each.detach()) for each in _tensors(nested)]
+
+
+def _tensors(nested: Any) -> list[Any]:
+    torch = importlib.import_module("torch")
+    pytree = importlib.import_module("torch.utils._pytree")
+    return [leaf for leaf in pytree.tree_leaves(nested) if torch.is_tensor(leaf)]
 
 
 def _save(folder: Path, inputs: Sequence[Array]) -> None:

@@ -179,10 +179,10 @@ def _named(names: Sequence[str], inputs: Sequence[Array]) -> dict[str, Array]:
 
 
 class Entry:
-    """Who a contestant is: the package that it is in, the form of a model that it needs, how it is made."""
+    """Who a contestant is: the package that it is in, the forms of a model of which it needs one, how it is made."""
 
-    def __init__(self, package: str, form: str, make: Callable[[Material, int, str], Contestant]) -> None:
-        self.package, self.form, self.make = package, form, make
+    def __init__(self, package: str, make: Callable[[Material, int, str], Contestant], *forms: str) -> None:
+        self.package, self.make, self.forms = package, make, forms
 
     def version(self) -> str | None:
         """The version that is installed; None if it is not."""
@@ -195,15 +195,15 @@ class Entry:
         """Why this contestant cannot take the model; empty if it can."""
         if self.version() is None:
             return f"{self.package} is not installed"
-        return material.missing.get(self.form, "")
+        return "" if any(material.has(form) for form in self.forms) else material.why(self.forms)
 
 
 ENTRIES: Mapping[str, Entry] = {
-    SELF: Entry("assay", "program", Assay),
-    "eager": Entry("torch", "torch", Eager),
-    "inductor": Entry("torch", "torch", Inductor),
-    "onnxruntime": Entry("onnxruntime", "onnx", OnnxRuntime),
-    "openvino": Entry("openvino", "onnx", OpenVino),
+    SELF: Entry("assay", Assay, "program", "onnx"),
+    "eager": Entry("torch", Eager, "module"),
+    "inductor": Entry("torch", Inductor, "module"),
+    "onnxruntime": Entry("onnxruntime", OnnxRuntime, "onnx"),
+    "openvino": Entry("openvino", OpenVino, "onnx"),
 }
 PEERS = tuple(name for name in ENTRIES if name != SELF)
 

@@ -1,8 +1,4 @@
-"""Benchmarks: contestants in processes of their own that run in turn, round after round, never two at once.
-
-What disturbs the machine for longer than a turn thus disturbs all of them, and ratios are taken within a round. The
-processes stay alive between their turns; how much of a core each uses meanwhile is recorded.
-"""
+"""Benchmarks: Assay and its peers on a model, each in a process of its own, which run in turns."""
 
 from __future__ import annotations
 
@@ -10,40 +6,39 @@ import datetime
 import multiprocessing
 import os
 import platform
-import statistics
 import tempfile
-import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 from assay.errors import BadFeed
 from assay.evidence.attempts import exit_text
-from assay.evidence.bench_machine import cores, cpu_of, cpu_of_all, described
+from assay.evidence.bench_machine import cpu_of, described
 from assay.evidence.bench_models import Material, Subject, Truth, make_material, reason_of
 from assay.evidence.bench_peers import ENTRIES
+from assay.evidence.bench_race import Died, Race, Racer, interleave
 from assay.evidence.bench_records import FORMAT, SELF, Match, Result
-from assay.evidence.bench_worker import Failed, Ready, Task, serve
+from assay.evidence.bench_worker import Failed, Ready, Task, redirect_errors, serve
 
-_PAUSE = 0.02
-"""Seconds between turns, in which the threads of the one before come to rest."""
-_MOST = 2000
-"""Inferences in a turn."""
-_DISTURBED = 0.1
-"""A round is disturbed if other processes used more than this part of the machine."""
+Main: TypeAlias = Callable[[Connection, Task], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How every model is run: `repeat` rounds with turns of about `seconds`; `cold` measures empty caches too."""
+    """How every model is run: `repeat` rounds with turns of about `seconds`; `cold` measures empty caches too.
+
+    `form` is what Assay is given of a torch model: the exported `program`, or the `onnx` file that peers get.
+    """
 
     target: str
     peers: tuple[str, ...]
     threads: int
+    form: str = "program"
     repeat: int = 20
     seconds: float = 0.3
     cold: bool = True
@@ -55,139 +50,15 @@ class Settings:
         return (SELF, *self.peers)
 
 
-class Died(Exception):
-    """A contestant's process ended, hung or refused; the text says how."""
-
-
-class Racer(Protocol):
-    """Somebody who runs when it is his turn."""
-
-    def turn(self, count: int) -> list[float]:
-        """The seconds that each of `count` inferences took; Died if it comes to nothing."""
-        ...
-
-    def cpu(self) -> float | None:
-        """The seconds of CPU time used so far; None where that is not known."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """One round: the median seconds of each racer's turn, and the part of the machine that others used meanwhile."""
-
-    turns: Mapping[str, float]
-    others: float | None
-
-
-@dataclass(slots=True)
-class Race:
-    """What came of some rounds: how many inferences a turn has, CPU use of each racer at rest, why some fell out."""
-
-    rounds: list[Round] = field(default_factory=list[Round])
-    iterations: dict[str, int] = field(default_factory=dict[str, int])
-    idle: dict[str, float | None] = field(default_factory=dict[str, "float | None"])
-    fallen: dict[str, str] = field(default_factory=dict[str, str])
-
-
-def interleave(
-    racers: Mapping[str, Racer],
-    repeat: int,
-    seconds: float,
-    tell: Callable[[int], None] = lambda done: None,
-    used: Callable[[], float | None] = cpu_of_all,
-) -> Race:
-    """Rounds in which every racer has one turn of about `seconds`, each time beginning with another.
-
-    There are `repeat` of them; if others disturb, up to twice as many, of which the quietest are kept. Who dies is out.
-    `used` tells the CPU time of the whole machine.
-    """
-    race = Race()
-    live = {name: _Lane(racer) for name, racer in racers.items()}
-
-    def attempt(name: str, count: int) -> list[float]:
-        time.sleep(_PAUSE)
-        try:
-            return live[name].turn(count)
-        except Died as death:
-            race.fallen[name] = str(death)
-            del live[name]
-            return []
-
-    for name in racers:
-        first = attempt(name, 1)
-        pace = attempt(name, 3 if first[0] < seconds else 1) if first else []
-        if pace:
-            race.iterations[name] = min(_MOST, max(1, round(seconds / statistics.median(pace))))
-    while live and len(race.rounds) < 2 * repeat and _quiet(race.rounds) < repeat:
-        order, start = tuple(live), len(race.rounds) % len(live)
-        watch = _Watch(used, [lane.racer for lane in live.values()])
-        turns = {name: attempt(name, race.iterations[name]) for name in order[start:] + order[:start]}
-        medians = {name: statistics.median(times) for name, times in turns.items() if times}
-        race.rounds.append(Round(medians, watch.others()))
-        tell(len(race.rounds))
-    race.rounds = sorted(race.rounds, key=lambda each: each.others or 0.0)[:repeat]
-    race.idle = {name: lane.idle for name, lane in live.items()}
-    return race
-
-
-def _quiet(rounds: Sequence[Round]) -> int:
-    """How many rounds were not disturbed, as far as is known."""
-    return sum((each.others or 0.0) <= _DISTURBED for each in rounds)
-
-
-class _Lane:
-    """A racer, and what it uses of the CPU while it is not its turn."""
-
-    def __init__(self, racer: Racer) -> None:
-        self.racer = racer
-        self._rested: tuple[float, float] | None = None
-        self._cpu = self._wall = 0.0
-
-    def turn(self, count: int) -> list[float]:
-        """The racer's turn."""
-        cpu = self.racer.cpu()
-        if self._rested is not None and cpu is not None:
-            self._cpu += cpu - self._rested[0]
-            self._wall += time.perf_counter() - self._rested[1]
-        times = self.racer.turn(count)
-        cpu = self.racer.cpu()
-        self._rested = None if cpu is None else (cpu, time.perf_counter())
-        return times
-
-    @property
-    def idle(self) -> float | None:
-        """The part of one core that it used between turns."""
-        return self._cpu / self._wall if self._wall else None
-
-
-class _Watch:
-    """What of the machine is used by others than some racers, from now on."""
-
-    def __init__(self, used: Callable[[], float | None], racers: Sequence[Racer]) -> None:
-        self._used, self._racers = used, racers
-        self._begun = self._figures()
-
-    def others(self) -> float | None:
-        """The part of all cores; None if it is not known."""
-        begun, now = self._begun, self._figures()
-        if begun is None or now is None or now[0] <= begun[0]:
-            return None
-        return max(0.0, (now[1] - begun[1]) / (now[0] - begun[0]) / cores())
-
-    def _figures(self) -> tuple[float, float] | None:
-        whole, own = self._used(), [racer.cpu() for racer in self._racers]
-        known = [each for each in own if each is not None]
-        return None if whole is None or len(known) < len(own) else (time.perf_counter(), whole - sum(known))
-
-
 class Process:
     """A contestant in a process."""
 
-    def __init__(self, task: Task, environment: Mapping[str, str], timeout: float) -> None:
+    def __init__(self, task: Task, environment: Mapping[str, str], timeout: float, main: Main = serve) -> None:
+        """`main` is what the process runs."""
         self._task, self._timeout = task, timeout
         context = multiprocessing.get_context("spawn")
         self._line, theirs = context.Pipe()
-        self._process: SpawnProcess = context.Process(target=serve, args=(theirs, task), daemon=False)
+        self._process: SpawnProcess = context.Process(target=main, args=(theirs, task), daemon=False)
         with _environment(environment):
             self._process.start()
         theirs.close()
@@ -234,7 +105,7 @@ class Process:
         self._process.join(5.0)
         said = ""
         with suppress(OSError):
-            said = next(reversed(self._task.log.read_text(errors="replace").split("\n\n")[-1].strip().splitlines()), "")
+            said = self._task.log.read_text(errors="replace").rstrip().rpartition("\n")[2]
         return f"the process died with {exit_text(self._process.exitcode)}" + (f": {said[:200]}" if said else "")
 
 
@@ -265,7 +136,7 @@ def header(settings: Settings, command: str) -> dict[str, Any]:
 
 
 def _asked(settings: Settings) -> dict[str, Any]:
-    found = {key: getattr(settings, key) for key in ("target", "threads", "repeat", "seconds", "cold")}
+    found = {key: getattr(settings, key) for key in ("target", "form", "threads", "repeat", "seconds", "cold")}
     return {**found, "peers": list(settings.peers)}
 
 
@@ -310,11 +181,12 @@ def run_model(subject: Subject, settings: Settings, tell: Callable[[str], None] 
         racers: dict[str, Racer] = {}
         for name, result in results.items():
             tell(f"{name} prepares")
-            result.reason = ENTRIES[name].refusal(material)
+            given = replace(material, program=None) if (name, settings.form) == (SELF, "onnx") else material
+            result.reason = ENTRIES[name].refusal(given)
             if result.reason:
                 result.status = "absent"
                 continue
-            task = Task(name, material, settings.threads, settings.target, folder / f"{name}.log")
+            task = Task(name, given, settings.threads, settings.target, folder / f"{name}.log")
             try:
                 racers[name] = _prepared(task, result, truth, settings, stack)
             except Died as death:
@@ -328,9 +200,13 @@ def run_model(subject: Subject, settings: Settings, tell: Callable[[str], None] 
 
 def _material(subject: Subject, folder: Path, settings: Settings) -> tuple[Material, Truth]:
     """The model's forms, made in a process of its own."""
-    with_onnx = any(ENTRIES[name].form == "onnx" for name in settings.contestants)
+    with_onnx = settings.form == "onnx" or any("onnx" in ENTRIES[name].forms for name in settings.peers)
     context = multiprocessing.get_context("spawn")
-    with _environment(environment(settings.threads, None)), ProcessPoolExecutor(1, context) as pool:
+    log = folder.with_suffix(".log")
+    with (
+        _environment(environment(settings.threads, None)),
+        ProcessPoolExecutor(1, context, redirect_errors, (log,)) as pool,
+    ):
         return pool.submit(make_material, subject, folder, with_onnx).result()
 
 

@@ -55,7 +55,7 @@ class Failed:
 def serve(line: Connection, task: Task) -> None:
     """Prepare; then time as many inferences as is said along `line`, again and again, until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started this process ends it
-    os.dup2(os.open(task.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 2)
+    redirect_errors(task.log)
     try:
         contestant, ready = _prepared(task)
     except Exception as error:
@@ -71,6 +71,11 @@ def serve(line: Connection, task: Task) -> None:
             line.send(turn(contestant.run, count))
         except Exception as error:
             line.send(Failed(reason_of(error)))
+
+
+def redirect_errors(log: Path) -> None:
+    """What this process writes to stderr goes to a file from now on."""
+    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 2)
 
 
 def _prepared(task: Task) -> tuple[Contestant, Ready]:

@@ -24,15 +24,9 @@ class Hoisted(NamedTuple):
 
 def hoist(graph: Graph, static: Collection[Value]) -> Hoisted:
     """`graph` cut into what its `static` inputs determine and the rest; the prelude reads only what it needs."""
-    known: set[Value] = {*static, *graph.constants}
-    moved: list[Node] = []
-    kept: list[Node] = []
-    for node in graph.nodes:
-        if _movable(node) and known.issuperset(value for value in node.inputs if value is not None):
-            moved.append(node)
-            known.update(node.outputs)
-        else:
-            kept.append(node)
+    known = settled(graph, static)
+    moved = [node for node in graph.nodes if node.outputs and node.outputs[0] in known]
+    kept = [node for node in graph.nodes if not node.outputs or node.outputs[0] not in known]
     made = {value for node in moved for value in node.outputs}
     needed_late = {value for node in kept for value in used(node)}.union(graph.outputs)
     read_early = {value for node in moved for value in node.inputs}
@@ -53,6 +47,15 @@ def hoist(graph: Graph, static: Collection[Value]) -> Hoisted:
         names={name: value for name, value in graph.names.items() if value not in made or value in handed_on},
     )
     return Hoisted(prelude, rest)
+
+
+def settled(graph: Graph, static: Collection[Value]) -> set[Value]:
+    """Constants, static inputs, and what nodes that may move make of these alone."""
+    known: set[Value] = {*static, *graph.constants}
+    for node in graph.nodes:
+        if _movable(node) and known.issuperset(value for value in node.inputs if value is not None):
+            known.update(node.outputs)
+    return known
 
 
 def _movable(node: Node) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from assay.errors import NotFound, hint_for
+from assay.errors import CompileFailed, NotFound, hint_for
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value
 from assay.limits import DEFAULT, Limits
@@ -18,7 +19,7 @@ from assay.ops.lowering import lower
 from assay.passes import STANDARD, UNFOLDED, apply
 from assay.passes.hoist import hoist
 from assay.runtime.feeds import check_feeds, place_of
-from assay.runtime.partition import Placement, Plan, partition, transferred_bytes, waiting
+from assay.runtime.partition import Placement, Plan, Segment, partition, transferred_bytes, waiting
 from assay.runtime.targets import make_target
 from assay.targets.base import Event, Executable, Observer, Target
 
@@ -263,22 +264,32 @@ def optimized(graph: Graph, mode: str) -> Graph:
 def place_program(graph: Graph, target: Target, mode: str, limits: Limits) -> Program:
     """A core graph as it is on `target`; what that refuses goes to the oracle."""
     oracle = target if target.name == "reference" else make_target("reference", mode, limits)
-    return Program(partition(graph, target, oracle, limits))
+    return Program(partition(graph, target, oracle, limits), oracle)
 
 
 class Program:
-    """The compiled segments of a plan, run one after the other; values are freed after their last use."""
+    """The compiled segments of a plan, run one after the other; values are freed after their last use.
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    A segment that its target cannot compile after all goes to the oracle; a warning and the placements say why.
+    """
+
+    def __init__(self, plan: Plan, oracle: Target) -> None:
+        executables = [_compiled(segment, oracle) for segment in plan.segments]
+        failed = {
+            node: reason
+            for (_, reason), segment in zip(executables, plan.segments, strict=True)
+            for node in segment.graph.nodes
+            if reason
+        }
+        self.plan = _moved(plan, failed, oracle) if failed else plan
         self._stages: list[tuple[Executable, Graph, tuple[Value, ...]]] = []
         last: dict[Value, int] = {}
         for index, segment in enumerate(plan.segments):
             last.update(dict.fromkeys((*segment.graph.outputs, *segment.graph.inputs), index))
         kept = set(plan.graph.outputs)
-        for index, segment in enumerate(plan.segments):
+        for index, (segment, (executable, _)) in enumerate(zip(plan.segments, executables, strict=True)):
             dead = tuple(value for value, at in last.items() if at == index and value not in kept)
-            self._stages.append((segment.target.compile(segment.graph), segment.graph, dead))
+            self._stages.append((executable, segment.graph, dead))
 
     def run(self, inputs: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
         """The graph's outputs."""
@@ -292,6 +303,27 @@ class Program:
             for value in dead:
                 values.pop(value, None)
         return tuple(values[value] for value in graph.outputs)
+
+
+def _compiled(segment: Segment, oracle: Target) -> tuple[Executable, str]:
+    """A segment made runnable, on the oracle if its target fails; then with the reason."""
+    try:
+        return segment.target.compile(segment.graph), ""
+    except CompileFailed as error:
+        warnings.warn(f"{segment.graph.name} runs on the target '{oracle.name}': {error}", RuntimeWarning, stacklevel=2)
+        return oracle.compile(segment.graph), str(error).partition("\n")[0]
+
+
+def _moved(plan: Plan, failed: Mapping[Node, str], oracle: Target) -> Plan:
+    """The plan with the nodes that could not be compiled on the oracle."""
+    placements = tuple(
+        Placement(each.node, oracle.name, failed[each.node]) if each.node in failed else each
+        for each in plan.placements
+    )
+    segments = tuple(
+        Segment(oracle, each.graph) if failed.keys() & each.graph.nodes else each for each in plan.segments
+    )
+    return replace(plan, segments=segments, placements=placements)
 
 
 def _explained(placement: Placement) -> Iterator[NodeReport]:

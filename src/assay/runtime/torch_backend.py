@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from assay.errors import BadFeed, LowerFailed, hint_for
 from assay.frontends.torch import import_fx
-from assay.frontends.torch.decompositions import decompositions, kept_whole
+from assay.frontends.torch.decompositions import decompositions, kept_whole, wide_gradients
 from assay.frontends.torch.importer import Imported
 from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Origin, Value
@@ -89,7 +89,7 @@ def backend(
         inference_compiler=_compiler("inference", chosen, target),
         decompositions=decompositions(),
     )
-    with kept_whole():
+    with kept_whole(), wide_gradients():
         return compiled(module, inputs)
 
 
@@ -149,11 +149,12 @@ def _static(phase: Phase) -> Sequence[int]:
 
 
 def _with_prelude(graph: Graph, static: Sequence[int], target: Target, mode: str) -> tuple[Program, Prepared | None]:
-    fixed = {graph.inputs[index] for index in static if index < len(graph.inputs)}
-    prelude, rest = hoist(target.prepare(graph, fixed), fixed)
+    fixed = [index for index in static if index < len(graph.inputs)]
+    suited = target.prepare(graph, fixed)
+    prelude, rest = hoist(suited, {suited.inputs[index] for index in fixed})
     if not prelude.nodes:
-        return place_program(graph, target, mode, DEFAULT), None
-    positions = [graph.inputs.index(value) for value in prelude.inputs]
+        return place_program(suited, target, mode, DEFAULT), None
+    positions = [suited.inputs.index(value) for value in prelude.inputs]
     prepared = Prepared(place_program(prelude, target, mode, DEFAULT), positions)
     return place_program(rest, target, mode, DEFAULT), prepared
 

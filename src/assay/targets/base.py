@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
-from assay.ir.graph import Graph, Node, Value
+from assay.ir.graph import Graph, Node
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,11 @@ class Target(Protocol):
         """Whether this node can run here."""
         ...
 
-    def prepare(self, graph: Graph, static: Collection[Value]) -> Graph:
-        """The graph rewritten as it suits the target, with the same results. `static` inputs change rarely: what
-        depends on them and on constants alone will be computed once."""
+    def prepare(self, graph: Graph, static: Collection[int]) -> Graph:
+        """The graph rewritten as it suits the target, its inputs and results the same. The inputs at the places
+        `static` change rarely: what depends on them and on constants alone will be computed once."""
         ...
 
     def compile(self, segment: Graph) -> Executable:
-        """Make `segment` runnable; every node of it was supported."""
+        """Make `segment` runnable; every node of it was supported. CompileFailed if that cannot be done here."""
         ...

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import torch
 from torch import _decomp
+from torch._C import DispatchKey
 from torch._decomp import decompositions as _rules
 
 _TABLES, _RULES = cast(Any, _decomp), cast(Any, _rules)
@@ -75,6 +76,16 @@ WHOLE = (
 )
 """Ops that the core table takes apart and that have a core op of their own, which targets fuse."""
 
+MAGNIFYING = (
+    "_euclidean_dist",
+    "linalg_householder_product",
+    "ormqr",
+)
+"""Ops whose gradients magnify the rounding of their steps, see `wide_gradients`: distances of near rows are what is left
+when large terms cancel, and reflections are undone one by one."""
+
+_WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
+
 
 @cache
 def decompositions() -> Decompositions:
@@ -105,11 +116,41 @@ def kept_whole() -> Generator[None]:
     aten = torch.ops.aten
     changes = [(overload, _sized(overload)) for overload in _overloads(*RESAMPLING)]
     changes += [(overload, _in_steps) for overload in (aten.lstm.input, aten.lstm.data)]
-    before: list[tuple[Any, dict[Any, Any]]] = []
-    for overload, change in changes:
-        kernels: dict[Any, Any] = dict(overload.py_kernels)
-        before.append((overload, kernels))
-        _set_kernels(overload, {key: change(kernel) for key, kernel in kernels.items()} if change else {})
+    with _kernels({overload: _changed(overload.py_kernels, change) for overload, change in changes}):
+        yield
+
+
+def _changed(kernels: dict[Any, Any], change: Callable[..., Any] | None) -> dict[Any, Any]:
+    return {key: change(kernel) for key, kernel in kernels.items()} if change else {}
+
+
+@contextmanager
+def wide_gradients() -> Generator[None]:
+    """Inside, the ops in `MAGNIFYING` are traced in f64, there and back, where a gradient is wanted."""
+    aten = torch.ops.aten
+    overloads = [getattr(aten, name).default for name in MAGNIFYING]
+    with _kernels({each: {**each.py_kernels, DispatchKey.Autograd: _widened(each)} for each in overloads}):
+        yield
+
+
+def _widened(overload: Any) -> Callable[..., Any]:
+    def widened(*args: Any, **kwargs: Any) -> Any:
+        tensors = [value for value in args if isinstance(value, torch.Tensor)]
+        if not torch.is_grad_enabled() or not any(each.requires_grad for each in tensors):
+            return overload._op_dk(DispatchKey.Autograd, *args, **kwargs)
+        dtype = tensors[0].dtype
+        wide = [value.to(_WIDE.get(dtype, dtype)) if isinstance(value, torch.Tensor) else value for value in args]
+        return overload._op_dk(DispatchKey.Autograd, *wide, **kwargs).to(dtype)
+
+    return widened
+
+
+@contextmanager
+def _kernels(chosen: dict[Any, dict[Any, Any]]) -> Generator[None]:
+    """Inside, these overloads have these Python functions and no others."""
+    before: list[tuple[Any, dict[Any, Any]]] = [(overload, dict(overload.py_kernels)) for overload in chosen]
+    for overload, kernels in chosen.items():
+        _set_kernels(overload, kernels)
     try:
         yield
     finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import ml_dtypes
@@ -89,17 +89,24 @@ def type_of(value: Any) -> Type:
 
 def dim_of(size: Any) -> Dim:
     """A size as a dim: a number, or torch's expression in our algebra."""
-    return size if isinstance(size, int) else _from_expression(size.node.expr)
+    return size if isinstance(size, int) else _from_expression(size.node.expr, size.node.shape_env.var_to_range)
 
 
-def _from_expression(expression: Any) -> Dim:
+def _from_expression(expression: Any, ranges: Mapping[Any, Any]) -> Dim:
     """torch's symbolic expression (a SymPy tree) as a dim; UNKNOWN for what the algebra has no word for."""
     if expression.is_Integer:
         return int(expression)
     if expression.is_Symbol:
-        return symbol(str(expression))
+        return symbol(str(expression), *_guarded(ranges.get(expression)))
     rule = _RULES.get(type(expression).__name__)
-    return UNKNOWN if rule is None else rule([_from_expression(part) for part in expression.args])
+    return UNKNOWN if rule is None else rule([_from_expression(part, ranges) for part in expression.args])
+
+
+def _guarded(found: Any) -> tuple[int, int | None]:
+    """The range that torch's guards keep a symbol in; of what may be negative, only that it is an integer."""
+    if found is None or not found.lower.is_Integer or found.lower < 0:
+        return 0, None
+    return int(found.lower), int(found.upper) if found.upper.is_Integer else None
 
 
 def _sum(parts: list[Dim]) -> Dim:

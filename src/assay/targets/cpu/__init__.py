@@ -6,17 +6,18 @@ import warnings
 from collections.abc import Collection
 from functools import cache
 
-from assay.errors import AssayError, CompileFailed
+from assay.errors import CompileFailed
 from assay.ir.dims import UNKNOWN
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType
 from assay.limits import Limits
+from assay.ops.lowering import lower
 from assay.targets.base import YES, Executable, Probe, Support
 from assay.targets.cpu import kernels, scalar
 from assay.targets.cpu.executable import CpuExecutable
 from assay.targets.cpu.registry import EMITTERS
 from assay.targets.cpu.toolchain import find_compiler, toolchain
-from assay.targets.reference import ReferenceTarget
+from assay.targets.cpu.prepack import prepack
 
 __all__ = ["CpuTarget", "kernels"]
 
@@ -39,20 +40,19 @@ class CpuTarget:
         reason = self._refusal(node)
         return Support(False, reason) if reason else YES
 
-    def prepare(self, graph: Graph, static: Collection[Value]) -> Graph:
-        """The graph with weights in the form that the kernels read."""
-        return graph
+    def prepare(self, graph: Graph, static: Collection[int]) -> Graph:
+        """The graph in ops that have kernels, where there are such, and with weights in the form that those read."""
+        if self.mode != "exact" or find_compiler() is None:
+            return graph
+        taken = lower(graph, accepts=lambda node: self.support(node).ok, limits=self.limits)
+        return prepack(taken, [taken.inputs[index] for index in static])
 
     def compile(self, segment: Graph) -> Executable:
-        """The segment as native code. If that cannot be made, a warning says why and the oracle runs the segment."""
+        """The segment as native code; CompileFailed if the compiler cannot make it."""
         chain = toolchain()
-        assert chain is not None
-        try:
-            return CpuExecutable(segment, chain)
-        except (CompileFailed, OSError) as error:
-            why = error if isinstance(error, AssayError) else CompileFailed(str(error))
-            warnings.warn(f"{segment.name} runs on the reference target: {why}", RuntimeWarning, stacklevel=2)
-            return ReferenceTarget("exact", self.limits).compile(segment)
+        if chain is None:
+            raise CompileFailed("there is no C compiler", hint="install gcc or clang, or set CC")
+        return CpuExecutable(segment, chain)
 
     def _refusal(self, node: Node) -> str:
         if self.mode != "exact":

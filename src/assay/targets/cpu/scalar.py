@@ -43,12 +43,12 @@ def compute_type(dtype: DType) -> str:
 
 def load(dtype: DType, element: str) -> str:
     """The value of an element, an lvalue of `ctype`."""
-    return {dtypes.f16: f"(float){element}", dtypes.bf16: f"bf16_to_f32({element})"}.get(dtype, element)
+    return {dtypes.f16: f"f16_to_f32(*(const bits16 *)&{element})", dtypes.bf16: f"bf16_to_f32({element})"}.get(dtype, element)
 
 
 def store(dtype: DType, value: str) -> str:
     """What to assign to an element for it to hold `value`."""
-    return {dtypes.f16: f"(_Float16){value}", dtypes.bf16: f"bf16_bits({value})"}.get(dtype, value)
+    return {dtypes.f16: f"f16_of_bits(f16_bits({value}))", dtypes.bf16: f"bf16_bits({value})"}.get(dtype, value)
 
 
 def rounded(dtype: DType, number: str) -> str:
@@ -264,10 +264,16 @@ def _bitcast(node: Node, args: Sequence[str]) -> str:
     return _FROM_BITS.get(target, "(({T}){0})").format(bits, T=compute_type(target))
 
 
-_TO_BITS = {dtypes.f64: "bits_of_f64({0})", dtypes.f32: "bits_of_f32({0})", dtypes.bf16: "bf16_bits({0})"}
+_TO_BITS = {
+    dtypes.f64: "bits_of_f64({0})",
+    dtypes.f32: "bits_of_f32({0})",
+    dtypes.f16: "f16_bits({0})",
+    dtypes.bf16: "bf16_bits({0})",
+}
 _FROM_BITS = {
     dtypes.f64: "f64_of_bits((uint64_t){0})",
     dtypes.f32: "f32_of_bits((uint32_t){0})",
+    dtypes.f16: "f16_to_f32((uint16_t){0})",
     dtypes.bf16: "bf16_to_f32((uint16_t){0})",
     dtypes.boolean: "({0} != 0)",
 }
@@ -285,8 +291,6 @@ def refusal(node: Node) -> str:
         if value is not None and _dtype(value) not in _CTYPES:
             return f"{_dtype(value)} is not computed with"
     dtype = _main_dtype(node)
-    if node.op == "bitcast" and dtypes.f16 in (dtype, _dtype(node.outputs[0])):
-        return "the bits of an f16 that is not a number may change"
     if node.op in _ROWS and not _column(_ROWS[node.op], dtype):
         return f"there is no kernel of {node.op} for {dtype}"
     return ""

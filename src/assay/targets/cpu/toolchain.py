@@ -95,8 +95,11 @@ class Toolchain:
             return [job.result() for job in jobs]
 
     def _compile_one(self, kernel: Kernel, target: Path) -> bytes:
-        command = [self.compiler.path, *self._flags, f"-I{SOURCES}", "-x", "c", "-", "-o", str(target), *LIBRARIES]
-        done = subprocess.run(command, input=kernel.source.encode(), capture_output=True, check=False)
+        command = [self.compiler.path, *self._flags, "-iquote", str(SOURCES), "-x", "c", "-", "-o", str(target), *LIBRARIES]
+        try:
+            done = subprocess.run(command, input=kernel.source.encode(), capture_output=True, check=False)
+        except OSError as error:
+            raise CompileFailed(f"the C compiler could not be run: {error}") from error
         if done.returncode != 0 or not target.exists():
             said = done.stderr.decode(errors="replace").strip()
             raise CompileFailed(f"the C compiler failed: {said[:2000] or done.returncode}")

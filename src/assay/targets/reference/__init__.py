@@ -7,7 +7,7 @@ from collections.abc import Collection
 import numpy as np
 
 from assay.ir.building import collector_paused
-from assay.ir.graph import Graph, Node, Value
+from assay.ir.graph import Graph, Node
 from assay.limits import DEFAULT, Limits
 from assay.ops import CORE
 from assay.targets.base import YES, Executable, Probe, Support
@@ -31,7 +31,7 @@ class ReferenceTarget:
         """Every core op."""
         return YES if node.op in CORE else Support(False, f"'{node.op}' is no core op")
 
-    def prepare(self, graph: Graph, static: Collection[Value]) -> Graph:
+    def prepare(self, graph: Graph, static: Collection[int]) -> Graph:
         """Nothing to do: the oracle runs graphs as they are."""
         return graph
 

@@ -10,6 +10,7 @@ import numpy as np
 from assay.frontends.torch.ops.common import tensor
 from assay.frontends.torch.ops.normalization import widened
 from assay.frontends.torch.registry import Builder, Call, Results, aten
+from assay.ir import dtypes
 from assay.ir.graph import Value
 from assay.ops.parts import scalar_size
 
@@ -63,11 +64,13 @@ def _many(b: Builder, x: Value, y: Value, mode: int | None) -> bool:
 
 
 def _by_products(b: Builder, x: Value, y: Value) -> Value:
-    rank = b.rank(y)
-    turned = b.transpose(y, perm=(*range(rank - 2), rank - 1, rank - 2))
-    own = b.reduce_sum(b.square(x), axes=(-1,), keepdims=True)
+    """Euclidean distances from |x|² − 2xy + |y|², in f64: of near rows the terms cancel, and what is left is small."""
+    rank, dtype = b.rank(y), b.dtype(x)
+    rows = tensor(b, x, dtypes.f64)
+    turned = tensor(b, b.transpose(y, perm=(*range(rank - 2), rank - 1, rank - 2)), dtypes.f64)
+    own = b.reduce_sum(b.square(rows), axes=(-1,), keepdims=True)
     other = b.reduce_sum(b.square(turned), axes=(-2,), keepdims=True)
-    return b.sqrt(b.max(b.add(b.sub(own, b.mul(b.matmul(x, turned), 2.0)), other), 0.0))
+    return tensor(b, b.sqrt(b.max(b.add(b.sub(own, b.mul(b.matmul(rows, turned), 2.0)), other), 0.0)), dtype)
 
 
 @aten("aten._cdist_backward.default")

@@ -291,7 +291,8 @@ static void begin(const panel *p, const T *q, const numbers *n, W scale) {
 static void end(const panel *p, T *out, const numbers *n) {
   out += p->first * n->out.step;
   W factor[SIDE] __attribute__((aligned(VECTOR_BYTES)));
-  for (int64_t j = 0; j < p->side; j++) factor[j] = (MASKED || CAUSAL) && p->total[j] == 0 ? 0 : 1 / p->total[j];
+  const int none = MASKED || CAUSAL || n->keys == 0; /* a query may attend to none */
+  for (int64_t j = 0; j < p->side; j++) factor[j] = none && p->total[j] == 0 ? 0 : 1 / p->total[j];
   if (p->side == SIDE) unpack(p->out, factor, p->count, n->out_size, out, n->out.step);
   else for (int64_t i = 0; i < n->out_size; i++) out[i] = STORE(p->out[i] * *factor);
 }

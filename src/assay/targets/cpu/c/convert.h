@@ -29,17 +29,44 @@ SCALAR double f64_of_bits(uint64_t bits) {
   return x;
 }
 
-/* x rounded to a narrow float, as an f32. */
-SCALAR float rounded_bf16(float x) {
-  uint32_t bits = bits_of_f32(x);
-  uint32_t nearest = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
-  return f32_of_bits(x != x ? bits | 0x400000 : nearest);
+/* The same bits as another type; memory may be read as it whatever else it is. */
+typedef uint16_t __attribute__((may_alias)) bits16;
+
+/* Floats of 16 bits and the f32 of the same value. This way loops vectorise also where the machine's own conversions
+   of f16 are not at the compiler's hand, and every bit of a NaN is kept. */
+SCALAR float f16_to_f32(uint16_t x) {
+  uint32_t size = (uint32_t)(x & 0x7fff) << 13, bits = bits_of_f32(f32_of_bits(size) * 0x1p112f);
+  return f32_of_bits((size < 0x0f800000 ? bits : bits | 0x7f800000) | (uint32_t)(x & 0x8000) << 16);
 }
 
-SCALAR float rounded_f16(float x) { return (float)(_Float16)x; }
+SCALAR uint16_t f16_bits(float x) {
+  uint32_t bits = bits_of_f32(x), size = bits & 0x7fffffff;
+  uint32_t finite = bits_of_f32(f32_of_bits(size) * 0x1p-112f) >> 13;
+  return (uint16_t)((size < 0x47800000 ? finite : (size >> 13 & 0x3ff) | 0x7c00) | (bits >> 16 & 0x8000));
+}
 
-/* The bf16 bits of an f32 that is one. */
 SCALAR uint16_t bf16_bits(float x) { return (uint16_t)(bits_of_f32(x) >> 16); }
+
+SCALAR _Float16 f16_of_bits(uint16_t bits) {
+  _Float16 x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+/* x rounded to a narrow float, to the nearest and to even, as an f32. */
+SCALAR float rounded_bf16(float x) {
+  uint32_t bits = bits_of_f32(x);
+  uint32_t nearest = bits + 0x7fff + (bits >> 16 & 1);
+  return f32_of_bits((x != x ? bits | 0x400000 : nearest) & 0xffff0000);
+}
+
+SCALAR float rounded_f16(float x) {
+  uint32_t sign = bits_of_f32(x) & 0x80000000, size = bits_of_f32(x) ^ sign;
+  uint32_t normal = (size + 0xfff + (size >> 13 & 1)) & 0xffffe000;
+  uint32_t subnormal = bits_of_f32((f32_of_bits(size) + 0.5f) - 0.5f);
+  uint32_t nearest = size < 0x38800000 ? subnormal : normal < 0x47800000 ? normal : 0x7f800000;
+  return f32_of_bits((size > 0x7f800000 ? normal | 0x7fc00000 : nearest) | sign);
+}
 
 /* x rounded to odd: the f32 from which a narrower float is rounded just as it were from x itself. */
 SCALAR float f32_to_odd(double x) {

@@ -16,18 +16,16 @@ static void pick(const call *c, int64_t r0, int64_t r1, int64_t c0, int64_t c1) 
       i = 0;
       x += size * inner;
     }
-    int64_t at = position_within(positions[i], size, c->p[2]);
-    if (at < 0) continue;
-    const T *from = x + at * inner;
-    if (c1 - c0 == 1) result[r * inner + c0] = from[c0];
-    else memcpy(result + r * inner + c0, from + c0, (size_t)(c1 - c0) * sizeof(T));
+    const int64_t at = from_start(positions[i], size);
+    if (is_inside(at, size)) memcpy(result + r * inner + c0, x + at * inner + c0, (size_t)(c1 - c0) * sizeof(T));
+    else report(c->p[2]);
   }
 }
 
 void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
   const int64_t block = MAX(BLOCK_BYTES / ((c1 - c0) * (int64_t)sizeof(T)), 1);
   for (int64_t r = r0; r < r1; r += block) {
-    int64_t end = MIN(r + block, r1);
+    const int64_t end = MIN(r + block, r1);
     pick(c, r, end, c0, c1);
     finish(c, scratch, r, end, c0, c1);
   }

@@ -16,7 +16,6 @@ void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, in
     if (place < 0) continue;
     const T *from = (const T *)c->p[0] + r / count * volume + place * inner;
     T *to = (T *)c->p[3] + r * inner;
-    if (c1 - c0 == 1) to[c0] = from[c0];
-    else memcpy(to + c0, from + c0, (size_t)(c1 - c0) * sizeof(T));
+    memcpy(to + c0, from + c0, (size_t)(c1 - c0) * sizeof(T));
   }
 }

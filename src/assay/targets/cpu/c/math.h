@@ -172,7 +172,7 @@ SCALAR double log_wide(double x, double less) {
   p = p * z + 0.199999977205402;
   p = p * z + 0.3333333333813704;
   double y = 2.0 * (s * z * p + s) - k * 0.6931471805599453;
-  return x > 0.0 ? (x < (double)INFINITY ? y : x) : (x == 0.0 ? -(double)INFINITY : (double)NAN);
+  return x > 0.0 ? (x < HUGE_VAL ? y : x) : (x == 0.0 ? -HUGE_VAL : (double)NAN);
 }
 
 SCALAR double log1p_wide(double x) { return log_wide(1.0 + x, x); }
@@ -191,29 +191,30 @@ SCALAR double atan_wide(double x) {
   return __builtin_copysign(turn + (z * s * p + z), x);
 }
 
-SCALAR float expm1_f32(float x) { return __builtin_copysignf((float)exp_wide(x, 1.0), x); }
-SCALAR float log1p_f32(float x) { return (float)log1p_wide(x); }
-SCALAR float log2_f32(float x) { return (float)(log_wide(x, (double)x - 1.0) * 1.4426950408889634); }
-SCALAR float log10_f32(float x) { return (float)(log_wide(x, (double)x - 1.0) * 0.4342944819032518); }
-SCALAR float atan_f32(float x) { return (float)atan_wide(x); }
-SCALAR float asin_f32(float x) { return (float)atan_wide(x / __builtin_sqrt((1.0 - x) * (1.0 + x))); }
-SCALAR float acos_f32(float x) { return (float)(2.0 * atan_wide(__builtin_sqrt((1.0 - x) / (1.0 + x)))); }
-SCALAR float atanh_f32(float x) { return (float)(0.5 * log1p_wide(2.0 * x / (1.0 - x))); }
-
-SCALAR float acosh_f32(float x) {
-  double t = (double)x - 1.0;
-  return (float)log1p_wide(t + __builtin_sqrt(t) * __builtin_sqrt(t + 2.0));
-}
+#define THROUGH_WIDE(name, x, y) /* the f32 function `name` of a double x */                                   \
+  SCALAR float name##_f32(float narrow) {                                                                    \
+    const double x = narrow;                                                                                 \
+    return (float)(y);                                                                                       \
+  }
+THROUGH_WIDE(expm1, x, __builtin_copysign(exp_wide(x, 1.0), x))
+THROUGH_WIDE(log1p, x, log1p_wide(x))
+THROUGH_WIDE(log2, x, log_wide(x, x - 1.0) * 1.4426950408889634)
+THROUGH_WIDE(log10, x, log_wide(x, x - 1.0) * 0.4342944819032518)
+THROUGH_WIDE(atan, x, atan_wide(x))
+THROUGH_WIDE(asin, x, atan_wide(x / __builtin_sqrt((1.0 - x) * (1.0 + x))))
+THROUGH_WIDE(acos, x, 2.0 * atan_wide(__builtin_sqrt((1.0 - x) / (1.0 + x))))
+THROUGH_WIDE(atanh, x, 0.5 * log1p_wide(2.0 * x / (1.0 - x)))
+THROUGH_WIDE(acosh, x, log1p_wide(x - 1.0 + __builtin_sqrt(x - 1.0) * __builtin_sqrt(x + 1.0)))
 
 SCALAR float asinh_f32(float x) {
-  double a = __builtin_fabs((double)x);
+  double wide = x, a = __builtin_fabs(wide);
   double y = log1p_wide(a + a * (a / (1.0 + __builtin_sqrt(a * a + 1.0))));
-  return __builtin_copysignf((float)(a < (double)INFINITY ? y : a), x);
+  return (float)__builtin_copysign(a < HUGE_VAL ? y : a, wide);
 }
 
 SCALAR float sinh_f32(float x) {
-  double grown = exp_wide(__builtin_fabs((double)x), 1.0);
-  return __builtin_copysignf((float)(0.5 * (grown + grown / (grown + 1.0))), x);
+  double wide = x, grown = exp_wide(__builtin_fabs(wide), 1.0);
+  return (float)__builtin_copysign(0.5 * (grown + grown / (grown + 1.0)), wide);
 }
 
 SCALAR float cosh_f32(float x) {
@@ -222,27 +223,32 @@ SCALAR float cosh_f32(float x) {
 }
 
 SCALAR float softplus_f32(float x) {
-  return (x > 0.0f ? x : 0.0f) + (float)log1p_wide(exp_wide(-__builtin_fabs((double)x), 0.0));
+  double wide = x, rest = log1p_wide(exp_wide(-__builtin_fabs(wide), 0.0));
+  return (float)(wide > 0.0 ? wide + rest : rest);
 }
 
-/* The angle of (x, y): that of the point in the first eighth, turned and mirrored. */
+/* The angle of the point (x, y): that of (|x|, |y|), mirrored. */
 SCALAR float atan2_f32(float y, float x) {
-  double across = __builtin_fabs((double)y), along = __builtin_fabs((double)x);
-  double ratio = across == along ? (across == 0.0 ? 0.0 : 1.0) : across / along;
-  double angle = atan_wide(ratio);
-  angle = __builtin_signbit(x) ? 3.141592653589793 - angle : angle;
-  return __builtin_copysignf((float)angle, y);
+  double high = y, wide = x, a = __builtin_fabs(high), b = __builtin_fabs(wide);
+  double ratio = a / b, angle = atan_wide(a == b ? (a == 0.0 ? 0.0 : 1.0) : ratio);
+  return (float)__builtin_copysign(bits_of_f64(wide) >> 63 ? 3.141592653589793 - angle : angle, high);
+}
+
+SCALAR float hypot_f32(float x, float y) {
+  double a = __builtin_fabs((double)x), b = __builtin_fabs((double)y), length = __builtin_sqrt(a * a + b * b);
+  return (float)(a == HUGE_VAL ? a : b == HUGE_VAL ? b : length);
 }
 
 SCALAR float pow_f32(float x, float y) {
   if (__builtin_constant_p(y) && y == 2.0f) return x * x;
   if (__builtin_constant_p(y) && y == 3.0f) return (float)((double)x * x * x);
-  double size = __builtin_fabs((double)x), half = 0.5 * y;
-  int whole = __builtin_floorf(y) == y, odd = whole && __builtin_floor(half) != half;
-  double power = size == 1.0 || y == 0.0f ? 0.0 : y * log_wide(size, size - 1.0);
-  float result = (float)exp_wide(power, 0.0);
-  result = x < 0.0f && size < (double)INFINITY && !whole ? NAN : result;
-  return odd ? __builtin_copysignf(result, x) : result;
+  double base = x, size = __builtin_fabs(base), exponent = y, half = 0.5 * exponent;
+  double fraction = exponent - __builtin_floor(exponent), odd = fraction + (half - __builtin_floor(half)); /* 0.5 */
+  double power = exponent * log_wide(size, size - 1.0);
+  double result = exp_wide(size == 1.0 ? 0.0 : exponent == 0.0 ? 0.0 : power, 0.0);
+  double invalid = fraction == 0.0 ? result : size == HUGE_VAL ? result : __builtin_fabs(exponent) == HUGE_VAL ? result : (double)NAN;
+  result = base < 0.0 ? invalid : result;
+  return (float)(odd == 0.5 && fraction == 0.0 ? __builtin_copysign(result, base) : result);
 }
 
 /* --- sine and cosine, through f64 */
@@ -266,7 +272,8 @@ static const double TURNS_LOW[14] = {
 
 /* x as quarter turns: the rest, in [−½, ½] turns, is returned in radians, the whole ones mod 4 in `quarter`. */
 SCALAR double turned(float x, uint64_t *quarter) {
-  uint64_t exponent = bits_of_f32(x) >> 23 & 255, q = ((exponent < 150 ? 150 : exponent) - 150) >> 3;
+  uint64_t exponent = bits_of_f32(x) >> 23 & 255;
+  uint64_t q = ((exponent < 150 ? 150 : exponent) - 150) >> 3;
   double m = x * f64_of_bits((1023 - 8 * q) << 52);
   double first = m * TURNS_HIGH[q], second = m * TURNS_MIDDLE[q];
   double n1 = __builtin_rint(first), n2 = __builtin_rint(second);
@@ -326,12 +333,6 @@ FOR_BOTH(float, f, f32)
 FOR_BOTH(double, , f64)
 #undef FOR_BOTH
 
-SCALAR float hypot_f32(float x, float y) {
-  double length = __builtin_sqrt((double)x * x + (double)y * y);
-  float larger = __builtin_fabsf(x) == INFINITY ? x : y;
-  return __builtin_fabsf(larger) == INFINITY ? INFINITY : (float)length;
-}
-
 /* The number after x in the direction of y, among those whose bits are multiples of `step`. */
 SCALAR float stepped(float x, float y, uint32_t step) {
   uint32_t bits = bits_of_f32(x), away = (x < y) == (x > 0.0f);
@@ -344,13 +345,9 @@ SCALAR float nextafter_f32(float x, float y) { return stepped(x, y, 1); }
 SCALAR float nextafter_bf16(float x, float y) { return stepped(x, y, 0x10000); }
 
 SCALAR float nextafter_f16(float x, float y) {
-  _Float16 narrow = (_Float16)x;
-  uint16_t bits;
-  memcpy(&bits, &narrow, sizeof bits);
-  bits = (uint16_t)(bits + ((x < y) == (x > 0.0f) ? 1 : -1));
-  memcpy(&narrow, &bits, sizeof bits);
+  float moved = f16_to_f32((uint16_t)(f16_bits(x) + ((x < y) == (x > 0.0f) ? 1 : -1)));
   float least = __builtin_copysignf(0x1p-24f, y);
-  return x != x || y != y ? x + y : x == y ? x : x == 0.0f ? least : (float)narrow;
+  return x != x || y != y ? x + y : x == y ? x : x == 0.0f ? least : moved;
 }
 
 /* --- f64, by the formulas of the references */

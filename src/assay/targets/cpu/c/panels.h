@@ -1,14 +1,7 @@
 /* Blocks of a matrix copied to where and how the tiles read them: rows `to_step` apart, elements widened to ACC. */
 #ifndef PANELS_H
 #define PANELS_H
-#include "assay.h"
-
-#ifndef WIDEN
-#define WIDEN(x) ((ACC)(x))
-#endif
-#ifndef NARROW
-#define NARROW(x) ((T)(x))
-#endif
+#include "lanes.h"
 
 static void copy_block(ACC *to, int64_t to_step, const T *from, int64_t row_step, int64_t step, int64_t rows,
                        int64_t columns) {

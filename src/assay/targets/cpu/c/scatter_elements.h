@@ -19,10 +19,11 @@ void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, in
     T *result = (T *)c->p[3] + odometer_place(&row, shape + 3 * rank);
     for (int64_t i = 0; i < count; i++, positions += along[0], updates += along[1])
       for (int64_t j = c0; j < c1; j++) {
-        int64_t at = position_within(positions[j * across[0]], size, c->p[2]);
-        if (at < 0) continue;
-        T *to = result + at * along[2] + j * across[2];
-        *to = COMBINE(*to, updates[j * across[1]]);
+        const int64_t at = from_start(positions[j * across[0]], size);
+        if (is_inside(at, size)) {
+          T *to = result + at * along[2] + j * across[2];
+          *to = COMBINE(*to, updates[j * across[1]]);
+        } else report(c->p[2]);
       }
   }
 }

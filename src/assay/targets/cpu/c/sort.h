@@ -6,7 +6,7 @@
    many lie between neighbours. */
 #include "positions.h"
 
-enum { FEW = 64 };
+enum { FEW = 64, LOOK = 32 };
 
 typedef struct {
   T key;
@@ -27,15 +27,30 @@ static inline T key_of(T bits) {
   return DESCENDING ? (T)~key : key;
 }
 
+/* Whether any of LOOK elements comes before `last`. */
+static inline int any_before(const T *x, int64_t step, T last) {
+  T any = 0;
+  for (int64_t i = 0; i < LOOK; i++) any |= key_of(x[i * step]) < last;
+  return any;
+}
+
 /* The first few: each element is put in its place among those seen before. */
 static item *pick_few(item *best, const T *x, int64_t length, int64_t wanted, int64_t step) {
   int64_t count = 0;
-  for (int64_t i = 0; i < length; i++) {
-    const T key = key_of(x[i * step]);
-    if (count == wanted && key >= best[count - 1].key) continue;
-    int64_t at = count < wanted ? count++ : wanted - 1;
-    for (; at > 0 && best[at - 1].key > key; at--) best[at] = best[at - 1];
-    best[at] = (item){key, i};
+  for (int64_t begin = 0; begin < length; begin += LOOK) {
+    const int64_t end = MIN(begin + LOOK, length);
+    const T *part = x + begin * step;
+    if (count == wanted && end - begin == LOOK) {
+      const T last = best[count - 1].key;
+      if (!(step == 1 ? any_before(part, 1, last) : any_before(part, step, last))) continue;
+    }
+    for (int64_t i = begin; i < end; i++) {
+      const T key = key_of(x[i * step]);
+      if (count == wanted && key >= best[count - 1].key) continue;
+      int64_t at = count < wanted ? count++ : wanted - 1;
+      for (; at > 0 && best[at - 1].key > key; at--) best[at] = best[at - 1];
+      best[at] = (item){key, i};
+    }
   }
   return best;
 }

@@ -3,8 +3,9 @@
    PLACE(at): where a new element lies among the old ones, one of the functions below; NEAREST: the old element that is
    copied, one of the roundings below; or else KERNEL: a weight by distance. W: of the weights.
    Grid: one row; a column for each new element.
-   p: positions, and weights unless NEAREST; n: the old size, the new one; unless NEAREST also the number of taps, the
-   first of them, whether elements beyond the ends count for nothing, whether weights must add up to one;
+   p: positions (taps, new elements), and as many weights unless NEAREST; n: the old size, the new one, and unless
+   NEAREST the number of taps, the first of them, whether elements beyond the ends count for nothing, whether
+   weights must add up to one;
    f: new elements per old one (0: by the sizes), the inverse of the kernel's stretch, the slope of a cubic.
    Scratch: a double for each tap. */
 #include "storage.h"
@@ -54,19 +55,19 @@ static inline int64_t clamped(double position, int64_t size) {
 
 #ifndef NEAREST
 static void weigh(const call *c, double *weight, double place, int64_t i) {
-  const int64_t size = c->n[0], taps = c->n[2], exclude = c->n[4];
-  int64_t *positions = (int64_t *)c->p[0] + i * taps;
-  W *weights = (W *)c->p[1] + i * taps;
+  const int64_t size = c->n[0], count = c->n[1], taps = c->n[2], exclude = c->n[4];
+  int64_t *positions = (int64_t *)c->p[0] + i;
+  W *weights = (W *)c->p[1] + i;
   double total = 0;
   for (int64_t t = 0; t < taps; t++) {
     const double position = floor(place) + (double)(c->n[3] + t);
     const int outside = position < 0 || position > (double)(size - 1);
     weight[t] = exclude && outside ? 0 : KERNEL((position - place) * c->f[1], c->f[2]);
-    positions[t] = clamped(position, size);
+    positions[t * count] = clamped(position, size);
     total += weight[t];
   }
   const double whole = c->n[5] && total != 0 ? total : 1;
-  for (int64_t t = 0; t < taps; t++) weights[t] = (W)(weight[t] / whole);
+  for (int64_t t = 0; t < taps; t++) weights[t * count] = (W)(weight[t] / whole);
 }
 #endif
 

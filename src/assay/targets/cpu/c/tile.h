@@ -3,18 +3,10 @@
    A tile is a few rows by a few panels of C. Each element of C is one chain of fused multiply-adds over k in rising
    order, kept in C between blocks of k, so no result depends on how rows, columns or k were cut.
 
-   ACC is the type that sums are kept in, B_T the type that the right side is stored in. A *panel* is PANEL columns
-   of the right side (64 bytes of ACC); its rows are `b_step` elements apart. */
+   A *panel* is PANEL columns of the right side; its rows are `b_step` elements apart. */
 #ifndef TILE_H
 #define TILE_H
-#include "assay.h"
-#pragma GCC optimize("fp-contract=fast")
-
-#define ALWAYS static inline __attribute__((always_inline))
-
-typedef ACC vec __attribute__((vector_size(VECTOR_BYTES)));
-typedef ACC loose __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(ACC)), may_alias)); /* as it lies in memory */
-enum { WIDTH = LANES(ACC), PANEL = 64 / sizeof(ACC), PARTS = PANEL / WIDTH };
+#include "lanes.h"
 
 /* The registers hold ROWS × PANELS; fewer rows go with more panels, as it takes many sums to hide their latency. */
 #if defined(__AVX512F__)
@@ -35,10 +27,6 @@ typedef struct {
   int64_t c_step;
   int add; /* to what C holds already */
 } product;
-
-#ifndef LOAD_B
-#define LOAD_B(p) (*(const loose *)(p))
-#endif
 
 ALWAYS void tile(const product *p, int64_t first, ACC *c, int64_t c_step, const int rows, const int panels) {
   vec sum[ROWS][MOST * PARTS];

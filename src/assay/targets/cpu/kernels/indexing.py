@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import cast
 
 from assay.ir.dims import Dim, Expr, eq, le, product
-from assay.ir.dtypes import NUMERIC
+from assay.ir.dtypes import NUMERIC, Array
 from assay.ir.graph import Node, Value
 from assay.ir.types import TensorType
 from assay.ops.shapes import axis_of
@@ -22,41 +23,45 @@ OUTSIDE = "a position lies outside of its axis"
 
 @emits("gather", MOVABLE)
 def gather(p: Planner, node: Node) -> None:
-    """Rows are copied; one element at a constant position is a view."""
-    axis = axis_of(node.attrs["axis"], p.view(node.inputs[0]).rank)
-    start = _constant_start(p, node, axis)
-    if start is not None:
-        p.alias(node.outputs[0], _selected(p.view(node.inputs[0]), axis, start))
-        return
-    gather_rows(p, node, p.dense(node.inputs[0]), p.dense(node.inputs[1]), axis, p.result(node.outputs[0]))
+    """Rows are copied; evenly spaced constant positions make a view."""
+    source, positions = p.view(node.inputs[0]), p.constant_of(node.inputs[1])
+    axis = axis_of(node.attrs["axis"], source.rank)
+    found = None if positions is None else _spaced(positions, source.shape[axis])
+    if found is None or positions is None:
+        gather_rows(p, node, p.dense(node.inputs[0]), p.dense(node.inputs[1]), axis, p.result(node.outputs[0]))
+    else:
+        view = source.sliced(axis, found[0], positions.size, found[1])
+        p.alias(node.outputs[0], view if positions.ndim else _without(view, axis))
 
 
 def gather_rows(p: Planner, node: Node, x: View, positions: View, axis: int, result: View) -> None:
     """Plan result[o, i, …] = x[o, positions[i], …] for dense views, the position standing at `axis`."""
-    inner = product(x.shape[axis + 1 :])
-    p.step(
-        template("gather.h", T=bits(x.dtype)),
-        [x, positions, p.error_cell(node, OUTSIDE), result],
-        [x.shape[axis], positions.size, inner],
-        rows=product(x.shape[:axis]) * positions.size,
-        cols=inner,
-        may_continue=True,
-    )
+    size, count, outer, inner = x.shape[axis], positions.size, product(x.shape[:axis]), product(x.shape[axis + 1 :])
+    operands = [x, positions, p.error_cell(node, OUTSIDE), result]
+    if inner == 1:
+        kernel, numbers = template("gather_elements.h", T=bits(x.dtype)), [size, 1, count, 0, 1, 1, outer, size, 0]
+        p.step(kernel, operands, numbers, rows=outer, cols=count, may_continue=True)
+    else:
+        kernel, numbers = template("gather.h", T=bits(x.dtype)), [size, count, inner]
+        p.step(kernel, operands, numbers, rows=outer * count, cols=inner, may_continue=True)
 
 
-def _constant_start(p: Planner, node: Node, axis: int) -> Dim | None:
-    """Where the one position lies, if it is a constant that is surely within the axis."""
-    positions, size = p.constant_of(node.inputs[1]), p.view(node.inputs[0]).shape[axis]
-    if positions is None or positions.ndim != 0:
+def _spaced(positions: Array, size: Dim) -> tuple[Dim, int] | None:
+    """Start and step of positions that are evenly spaced and surely lie within an axis of `size`."""
+    numbers: list[int] = positions.reshape(-1).tolist()
+    steps = {after - before for before, after in pairwise(numbers)}
+    if positions.ndim > 1 or not numbers or len(steps) > 1 or (numbers[0] < 0) != (numbers[-1] < 0):
         return None
-    position = int(positions)
-    start = position if position >= 0 else size + position
-    return start if le(0, start) and le(start + 1, size) else None
+    first, last = (number if number >= 0 else size + number for number in (numbers[0], numbers[-1]))
+    within = all(le(0, place) and le(place + 1, size) for place in (first, last))
+    return (first, min(steps, default=1)) if within else None
 
 
-def _selected(x: View, axis: int, start: Dim) -> View:
-    shape, strides = [*x.shape[:axis], *x.shape[axis + 1 :]], [*x.strides[:axis], *x.strides[axis + 1 :]]
-    return replace(x, shape=tuple(shape), strides=tuple(strides), offset=x.offset + start * x.strides[axis])
+def _without(view: View, axis: int) -> View:
+    """A view of which `axis` has one element, without that axis."""
+    shape, strides = [list(items) for items in (view.shape, view.strides)]
+    del shape[axis], strides[axis]
+    return replace(view, shape=tuple(shape), strides=tuple(strides))
 
 
 # --- what must be known of positions beforehand
@@ -129,6 +134,7 @@ def gather_elements(p: Planner, node: Node) -> None:
         ],
         rows=product(outer),
         cols=cols,
+        may_continue=True,
     )
 
 

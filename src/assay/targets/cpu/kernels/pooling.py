@@ -57,8 +57,10 @@ def _pool(p: Planner, node: Node, kind: str, start: str, wide: str = "", power: 
     for axis, line in zip(spatial, lines(**node.attrs), strict=True):
         windows += [x.shape[axis], x.strides[axis]]
         windows += [line.kernel, line.stride, line.before, line.after, line.dilation]
+    apart = 1 if last else x.strides[-1] * node.attrs["strides"][-1]
+    step = apart if isinstance(apart, int) else "l->stride * l->step"
     p.step(
-        template("pooling.h", KIND=kind, CHANNELS_LAST=int(last), START=start, **computed(x.dtype, wide)),
+        template("pooling.h", KIND=kind, CHANNELS_LAST=int(last), STEP=step, START=start, **computed(x.dtype, wide)),
         [x, *results],
         [*rows, cols, x.strides[0], x.strides[1], *windows],
         rows=product(rows),

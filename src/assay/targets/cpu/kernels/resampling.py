@@ -67,7 +67,7 @@ def _interpolate(p: Planner, node: Node, x: View, target: View, axis: int, scale
     first = math.floor(-_REACH[node.attrs["mode"]] / shrink) + 1
     taps = 2 - 2 * first
     sums = f64 if x.dtype is f64 else f32
-    positions, weights = p.temporary(i64, (size, taps)), p.temporary(sums, (size, taps))
+    positions, weights = p.temporary(i64, (taps, size)), p.temporary(sums, (taps, size))
     into, out = computed(x.dtype), computed(target.dtype)
     exclude, antialias = node.attrs["exclude_outside"], node.attrs["antialias"]
     p.step(
@@ -81,16 +81,18 @@ def _interpolate(p: Planner, node: Node, x: View, target: View, axis: int, scale
         scratch=8 * taps,
         writes=2,
     )
+    last, outer = inner == 1, product(x.shape[:axis])
     defines = {"X": into["T"], "W": into["W"], "Y": out["T"], "LOAD(x)": into["LOAD(x)"]}
     store = out["STORE(x)"].replace("(T)", "(Y)")
     p.step(
-        template("resample.h", **defines, **{"STORE(x)": store}),
+        template("resample.h", LAST=int(last), **defines, **{"STORE(x)": store}),
         [x, positions, weights, p.error_cell(node, "an empty axis has nothing to be made of"), target],
         [x.shape[axis], size, taps, inner],
-        rows=product(x.shape[:axis]) * size,
-        cols=inner,
+        rows=outer if last else outer * size,
+        cols=size if last else inner,
         col_grain=64,
         work=2 * taps,
+        may_continue=True,
     )
 
 

@@ -1,0 +1,177 @@
+/* Convolutions as matrix products: the rows of the left side are windows of x, those of the right side kernel positions.
+
+   Rows of x that a run of output pixels needs are copied to scratch memory, padded, one channel next to the other. There
+   every row of a window is one stretch of memory, and windows overlap as they do in x.
+   Operands: x, panels (of each group: kernel positions · channels, row by row), bias (with BIAS), result.
+   Numbers: a `shape`. The grid is (images · output pixels) × output channels; the result lies in that order.
+   T, B_T, ACC, IN_PLACE: as in gemm.h. Scratch: ROW_BLOCK pointers for each segment of a window (its rows, or its
+   pixels if dilated), ROW_BLOCK × COLUMN_BLOCK sums unless IN_PLACE, and the copied rows: ROW_BUDGET or what
+   ROWS windows next to each other take, if that is more. */
+#include "panels.h"
+#include "tile.h"
+
+enum { ROW_BLOCK = 384, COLUMN_BLOCK = 128, DEPTH = 768, ROW_BUDGET = 65536 };
+
+typedef struct {
+  int64_t groups, in, out; /* channels of one group */
+  int64_t size[3], made[3], kernel[3], stride[3], dilation[3], before[3]; /* of x, the result; pads before x */
+  int64_t x_image, x_channel, x_step[3];
+} shape;
+
+/* A piece of an output plane, as what the copied rows hold for it. */
+typedef struct {
+  int64_t image, plane, first, pixels;
+  int64_t top, left, rows, columns; /* the first output row and column, input rows and columns */
+} piece;
+
+ALWAYS int64_t reach(const shape *g, int axis) { return (g->kernel[axis] - 1) * g->dilation[axis] + 1; }
+
+/* How far apart the windows of neighbours are in the copy: what lies between windows is left out. */
+ALWAYS int64_t pitch(const shape *g, int axis) { return MIN(g->stride[axis], reach(g, axis)); }
+
+static int64_t place_piece(const shape *g, piece *at) {
+  const int64_t width = g->made[2], last = at->first + at->pixels - 1;
+  const int64_t one_row = at->first / width == last / width;
+  at->top = at->first / width;
+  at->left = one_row ? at->first % width : 0;
+  at->rows = (last / width - at->top) * pitch(g, 1) + reach(g, 1);
+  at->columns = ((one_row ? last % width : width - 1) - at->left) * pitch(g, 2) + reach(g, 2);
+  return g->kernel[0] * at->rows * at->columns * g->in;
+}
+
+/* The next piece, of at most `pixels` pixels: whole output rows as far as their input fits, else a part of one. */
+static piece next_piece(const shape *g, int64_t row, int64_t pixels) {
+  const int64_t width = g->made[2], area = g->made[1] * width;
+  piece at = {.image = row / (area * g->made[0]), .plane = row / area % g->made[0], .first = row % area};
+  at.pixels = MIN(MIN(pixels, ROW_BLOCK), area - at.first);
+  const int64_t rest = width - at.first % width;
+  while (place_piece(g, &at) > ROW_BUDGET && at.pixels > rest) at.pixels = MAX(at.pixels - width, rest);
+  if (place_piece(g, &at) > ROW_BUDGET) {
+    const int64_t columns = ROW_BUDGET / (g->kernel[0] * at.rows * g->in);
+    at.pixels = MIN(at.pixels, MAX((columns - reach(g, 2)) / pitch(g, 2) + 1, ROWS));
+    place_piece(g, &at);
+  }
+  return at;
+}
+
+/* `count` pixels of a row of x from column `first` on, zeros where there are none. */
+static void copy_pixels(const shape *g, ACC *to, const T *row, int64_t first, int64_t count) {
+  const int64_t in = g->in, step = g->x_step[2];
+  const int64_t before = MIN(MAX(-first, 0), count), after = MIN(MAX(first + count - g->size[2], 0), count - before);
+  const int64_t inside = count - before - after;
+  memset(to, 0, before * in * sizeof(ACC));
+  memset(to + (count - after) * in, 0, after * in * sizeof(ACC));
+  to += before * in;
+  row += (first + before) * step;
+  if (inside == 0) return;
+  if (g->x_channel == 1 && step == in) copy_block(to, 0, row, 0, 1, 1, inside * in);
+  else copy_block(to, in, row, step, g->x_channel, inside, in);
+}
+
+static void copy_rows(const shape *g, const piece *at, ACC *to, const T *x) {
+  const int64_t high = pitch(g, 1), wide = pitch(g, 2), run = wide == g->stride[2] ? at->columns : wide;
+  for (int64_t d = 0; d < g->kernel[0]; d++)
+    for (int64_t r = 0; r < at->rows; r++, to += at->columns * g->in) {
+      const int64_t z = at->plane * g->stride[0] + d * g->dilation[0] - g->before[0];
+      const int64_t y = (at->top + r / high) * g->stride[1] + r % high - g->before[1];
+      if (z < 0 || z >= g->size[0] || y < 0 || y >= g->size[1]) {
+        memset(to, 0, at->columns * g->in * sizeof(ACC));
+        continue;
+      }
+      const T *row = x + z * g->x_step[0] + y * g->x_step[1];
+      for (int64_t o = 0; o * run < at->columns; o++)
+        copy_pixels(g, to + o * run * g->in, row, (at->left + o) * g->stride[2] - g->before[2], run);
+    }
+}
+
+/* Where the segments of each pixel's window begin. */
+static void point_at_windows(const shape *g, const piece *at, const ACC **row, const ACC *copy) {
+  const int64_t width = g->made[2], steps = g->dilation[2] == 1 ? 1 : g->kernel[2];
+  for (int64_t d = 0; d < g->kernel[0]; d++)
+    for (int64_t h = 0; h < g->kernel[1]; h++)
+      for (int64_t w = 0; w < steps; w++) {
+        const ACC *segment = copy + ((d * at->rows + h * g->dilation[1]) * at->columns + w * g->dilation[2]) * g->in;
+        int64_t y = 0, x = at->first % width - at->left;
+        for (int64_t i = 0; i < at->pixels; i++) {
+          *row++ = segment + (y * pitch(g, 1) * at->columns + x * pitch(g, 2)) * g->in;
+          if (++x + at->left == width) x = 0, y++;
+        }
+      }
+}
+
+/* Some columns of C, all within one group: the whole depth, a few segments or a part of one at a time. */
+static void block(const shape *g, product *p, const ACC *const *row, const B_T *panels, int64_t columns) {
+  const int64_t merged = g->dilation[2] == 1, length = g->in * (merged ? g->kernel[2] : 1);
+  const int64_t segments = g->kernel[0] * g->kernel[1] * (merged ? 1 : g->kernel[2]);
+  const int64_t at_once = MAX(DEPTH / MAX(length, 1), 1);
+  ACC *first = p->c;
+  p->b_step = PANEL;
+  p->next_panel = segments * length * PANEL;
+  for (int64_t s = 0; s < segments; s += p->segments)
+    for (p->begin = 0; p->begin == 0 || p->begin < length; p->begin += DEPTH) {
+      p->segments = MIN(at_once, segments - s);
+      p->length = MIN(DEPTH, length - p->begin);
+      p->row = row + s * p->rows;
+      for (int64_t j = 0, n; j < columns; j += n) {
+        n = next_columns(p->rows, columns - j);
+        p->b = panels + j / PANEL * p->next_panel + (s * length + p->begin) * PANEL;
+        p->c = first + j;
+        strip(p, n);
+      }
+      p->add = 1;
+    }
+}
+
+static void columns_of_group(const call *c, const piece *at, int64_t r, const ACC *const *row, ACC *sums, int64_t c0,
+                             int64_t c1) {
+  const shape *g = (const shape *)c->n;
+  const int64_t group = c0 / g->out, all = g->groups * g->out, columns = c1 - c0;
+  const int64_t depth = g->kernel[0] * g->kernel[1] * g->kernel[2] * g->in;
+  const B_T *panels = (const B_T *)c->p[1] + (group * CEIL_DIV(g->out, PANEL) + c0 % g->out / PANEL) * depth * PANEL;
+#ifdef BIAS
+  T *out = (T *)c->p[3] + r * all + c0;
+#else
+  T *out = (T *)c->p[2] + r * all + c0;
+#endif
+#ifdef IN_PLACE
+  product p = {.rows = at->pixels, .c = out, .c_step = all};
+#else
+  product p = {.rows = at->pixels, .c = sums, .c_step = COLUMN_BLOCK};
+#endif
+#ifdef BIAS
+  for (int64_t i = 0; i < at->pixels; i++)
+    for (int64_t j = 0; j < columns; j++) p.c[i * p.c_step + j] = WIDEN(((const T *)c->p[2])[c0 + j]);
+  p.add = 1;
+#endif
+  block(g, &p, row, panels, columns);
+#ifndef IN_PLACE
+  for (int64_t i = 0; i < at->pixels; i++)
+    for (int64_t j = 0; j < columns; j++) out[i * all + j] = NARROW(sums[i * COLUMN_BLOCK + j]);
+#endif
+}
+
+void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
+  const shape *g = (const shape *)c->n;
+  const ACC **row = (const ACC **)scratch;
+  const int64_t segments = g->kernel[0] * g->kernel[1] * (g->dilation[2] == 1 ? 1 : g->kernel[2]);
+  ACC *sums = (ACC *)(row + ROW_BLOCK * segments);
+#ifdef IN_PLACE
+  ACC *copy = sums;
+#else
+  ACC *copy = sums + ROW_BLOCK * COLUMN_BLOCK;
+#endif
+  for (int64_t r = r0; r < r1;) {
+    const piece at = next_piece(g, r, r1 - r);
+    for (int64_t j = c0, end; j < c1; j = end) {
+      const int64_t group = j / g->out;
+      end = MIN(MIN(c1, (group + 1) * g->out), j + COLUMN_BLOCK);
+      if (j == c0 || j % g->out == 0) {
+        copy_rows(g, &at, copy, (const T *)c->p[0] + at.image * g->x_image + group * g->in * g->x_channel);
+        point_at_windows(g, &at, row, copy);
+      }
+      columns_of_group(c, &at, r, row, sums, j, end);
+      finish(c, scratch, r, r + at.pixels, j, end);
+    }
+    r += at.pixels;
+  }
+}

@@ -1,0 +1,196 @@
+"""Softmax and the normalizations: along rows, or along columns side by side where the axis is not the innermost."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from assay.ir.dims import Dim, eq, floordiv, product
+from assay.ir.dtypes import FLOATS, DType, f32, f64
+from assay.ir.graph import Node, Value
+from assay.ir.types import TensorType
+from assay.ops.shapes import axes_of, axis_of
+from assay.targets.cpu.kernels.elements import computed
+from assay.targets.cpu.kernels.lines import Lines, lines, packed
+from assay.targets.cpu.kernels.views import shape_of
+from assay.targets.cpu.planner import Planner
+from assay.targets.cpu.registry import emits
+from assay.targets.cpu.toolchain import template
+from assay.targets.cpu.views import View
+
+_BLOCK = 64
+"""How many columns c/softmax.h takes at a time."""
+
+
+def wide_bytes(dtype: DType) -> int:
+    """The size of a number that elements of a float `dtype` are computed in."""
+    return max(dtype.numpy.itemsize, 4)
+
+
+def unmet_precision(node: Node, *names: str) -> str:
+    """A reason to refuse a node whose attributes `names` ask for other roundings than those of its own dtype."""
+    dtype = cast(TensorType, cast(Value, node.inputs[0]).type).dtype
+    for name in names:
+        wanted = node.attrs[name]
+        met = wanted in (None, f64) or (wanted is f32 and dtype is not f64 and name != "accumulate")
+        if not met:
+            return f"steps are not rounded to {wanted} ({name})"
+    return ""
+
+
+# --- softmax
+
+
+@emits("softmax", FLOATS, unless=lambda node: unmet_precision(node, "precision", "accumulate"))
+def softmax(p: Planner, node: Node) -> None:
+    """Exponentials over their sum."""
+    _softmax(p, node, "SOFTMAX")
+
+
+@emits("log_softmax", FLOATS)
+def log_softmax(p: Planner, node: Node) -> None:
+    """The logarithm of it."""
+    _softmax(p, node, "LOG_SOFTMAX")
+
+
+def _softmax(p: Planner, node: Node, kind: str) -> None:
+    x = lines(p, node.inputs[0], node.attrs["axis"])
+    _exponentials(p, kind, x, p.result(node.outputs[0], x.order))
+
+
+@emits("log_sum_exp", FLOATS)
+def log_sum_exp(p: Planner, node: Node) -> None:
+    """The logarithm of the sum of exponentials; several axes are made one by a copy if they are not neighbours."""
+    view, order = packed(p, node.inputs[0])
+    gone = axes_of(node.attrs["axes"], view.rank)
+    kept = [axis for axis in range(view.rank) if axis not in gone]
+    begin = min((order.index(axis) for axis in gone), default=view.rank)
+    middle = order[begin : begin + len(gone)]
+    if set(middle) != set(gone):
+        view, order, begin = p.copied(view, (*kept, *gone)), (*kept, *gone), len(kept)
+    parts = (order[:begin], order[begin : begin + len(gone)], order[begin + len(gone) :])
+    above, length, below = (product(view.shape[axis] for axis in part) for part in parts)
+    places = range(view.rank) if node.attrs["keepdims"] else {axis: place for place, axis in enumerate(kept)}
+    result_order = [places[axis] for axis in order if node.attrs["keepdims"] or axis in kept]
+    x = Lines(view, order, (), above, length, below)
+    _exponentials(p, "LOG_SUM_EXP", x, p.result(node.outputs[0], result_order))
+
+
+def _exponentials(p: Planner, kind: str, x: Lines, result: View) -> None:
+    last, whole = x.below == 1, kind != "LOG_SUM_EXP"
+    cols = x.length if last and whole else x.below
+    p.step(
+        template("softmax.h", KIND=kind, LAST=int(last), **computed(x.view.dtype)),
+        [x.view, result],
+        [x.length, x.below],
+        rows=x.above,
+        cols=cols,
+        col_grain=cols if last else _BLOCK,
+        work=20 if last and whole else 20 * x.length,
+        scratch=x.length * (wide_bytes(x.view.dtype) * (1 if last else _BLOCK)),
+        may_continue=last and whole,
+    )
+
+
+# --- normalizations over trailing axes
+
+
+def _unclear_parameters(node: Node) -> str:
+    shape = shape_of(node.inputs[0])
+    for value in node.inputs[1:]:
+        own = () if value is None else shape_of(value)
+        for old, new in zip(own, shape[len(shape) - len(own) :], strict=True):
+            if old != 1 and not eq(old, new):
+                return "only a run tells whether an axis is broadcast"
+    return ""
+
+
+@emits("layer_norm", FLOATS, unless=_unclear_parameters)
+def layer_norm(p: Planner, node: Node) -> None:
+    """Rows of all trailing axes."""
+    _trailing_norm(p, node, centred=True)
+
+
+@emits("rms_norm", FLOATS, unless=_unclear_parameters)
+def rms_norm(p: Planner, node: Node) -> None:
+    """The same without the mean."""
+    _trailing_norm(p, node, centred=False)
+
+
+def _trailing_norm(p: Planner, node: Node, *, centred: bool) -> None:
+    x = p.dense(node.inputs[0])
+    axis = axis_of(node.attrs["axis"], x.rank)
+    length = product(x.shape[axis:])
+    scale, bias = (_parameter(p, value, x, axis) for value in (*node.inputs[1:], None, None)[:2])
+    steps = [0 if view is None or view.rank < x.rank else length for view in (scale, bias)]
+    _norm(p, node, x, scale, bias, product(x.shape[:axis]), [length, *steps], centred=centred, by_channel=False)
+
+
+def _parameter(p: Planner, value: Value | None, x: View, axis: int) -> View | None:
+    """A scale or bias with an element for each of a row, or if rows differ in theirs, for each of x."""
+    if value is None:
+        return None
+    view = p.view(value)
+    above = max(view.rank - (x.rank - axis), 0)
+    if all(size == 1 for size in view.shape[:above]):
+        view = View(view.buffer, view.dtype, view.shape[above:], view.strides[above:], view.offset)
+    expanded = view.expanded(x.shape[axis:] if view.rank <= x.rank - axis else x.shape)
+    return expanded if expanded.is_dense else p.copied(expanded)
+
+
+def _norm(
+    p: Planner,
+    node: Node,
+    x: View,
+    scale: View | None,
+    bias: View | None,
+    rows: Dim,
+    numbers: list[Dim],
+    *,
+    centred: bool,
+    by_channel: bool,
+) -> None:
+    flags = {
+        "CENTRED": int(centred),
+        "SCALED": int(scale is not None),
+        "SHIFTED": int(bias is not None),
+        "BY_CHANNEL": int(by_channel),
+    }
+    p.step(
+        template("norm.h", **flags, **computed(x.dtype)),
+        [view for view in (x, scale, bias, p.result(node.outputs[0])) if view is not None],
+        numbers,
+        rows=rows,
+        cols=numbers[0],
+        col_grain=numbers[0],
+        work=4,
+        floats=[node.attrs["epsilon"]],
+        scratch=numbers[0] * wide_bytes(x.dtype),
+        may_continue=True,
+    )
+
+
+# --- normalizations of channels
+
+
+def _no_channels(node: Node) -> str:
+    return "" if len(shape_of(node.inputs[0])) > 1 else "there is no axis of channels"
+
+
+@emits("group_norm", FLOATS, unless=_no_channels)
+def group_norm(p: Planner, node: Node) -> None:
+    """Rows of some channels."""
+    _channel_norm(p, node, node.attrs["groups"])
+
+
+@emits("instance_norm", FLOATS, unless=_no_channels)
+def instance_norm(p: Planner, node: Node) -> None:
+    """Rows of one channel."""
+    _channel_norm(p, node, shape_of(node.inputs[0])[1])
+
+
+def _channel_norm(p: Planner, node: Node, groups: Dim) -> None:
+    x = p.dense(node.inputs[0])
+    run = product(x.shape[2:])
+    length = floordiv(x.shape[1], groups) * run
+    scale, bias = (None if value is None else p.dense(value) for value in (*node.inputs[1:], None, None)[:2])
+    _norm(p, node, x, scale, bias, x.shape[0] * groups, [length, run, groups], centred=True, by_channel=True)
