@@ -1,7 +1,7 @@
 # Every chore of the project. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv assets torch zoo lint test demo fuzz mutate bench conformance opinfo lock clean
+.PHONY: help venv assets torch zoo peers lint test demo fuzz mutate bench conformance opinfo lock clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
@@ -43,6 +43,12 @@ $(VENV)/.stamp-zoo: requirements/zoo.txt | $(VENV)/.stamp-torch
 	@$(PIP) --require-hashes -r $<
 	@touch $@
 
+peers: $(VENV)/.stamp-peers ## add the peers of assay bench to the venv
+$(VENV)/.stamp-peers: requirements/bench.txt | $(VENV)/.stamp-zoo
+	@echo "peers: installing into $(VENV)"
+	@$(PIP) --require-hashes -r $<
+	@touch $@
+
 lint: venv torch ## ruff and pyright
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/pyright --warnings
@@ -59,8 +65,10 @@ fuzz: venv ## random graphs on every target against the oracle
 mutate: venv ## 10,000 damaged models, each of which must run or be refused properly
 	@$(BIN)/python -m assay.cli mutate $(ARGS)
 
-bench: venv torch zoo ## every script in bench/
-	@set -e; for script in bench/*.py; do $(BIN)/python $$script $(ARGS); done
+bench: venv torch zoo peers ## every script in bench/, then Assay beside its peers; writes docs/performance.md
+	@set -e; for script in bench/*.py; do $(BIN)/python $$script; done
+	@mkdir -p build
+	@$(BIN)/python -m assay.cli bench --suite cpu --json build/bench.jsonl $(ARGS)
 
 conformance: venv ## the official ONNX suite here and on its peers; writes docs/conformance.md
 	@$(BIN)/python -m assay.cli conformance --target reference --target reference:decomposed \

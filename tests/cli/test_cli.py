@@ -20,7 +20,7 @@ from assay.cli import main
 from assay.cli.output import DEFECT, DIFFERS, EXIT_CODES, FAILED, OK, REFUSED, USAGE
 
 ROOT = Path(__file__).parents[2]
-COMMANDS = ("run", "inspect", "compare", "conformance", "fuzz", "mutate", "demo", "targets", "trace")
+COMMANDS = ("run", "inspect", "compare", "bench", "conformance", "fuzz", "mutate", "demo", "targets", "trace")
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[batch, 3] x, int64[n] picks) => (float[batch, n] y, int64 count) {

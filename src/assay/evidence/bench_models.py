@@ -143,7 +143,7 @@ def _of_torch(subject: Subject, folder: Path, with_onnx: bool) -> tuple[Material
         onnx = folder / "model.onnx"
         if with_onnx and exported is not None:
             with _noting("onnx", missing):
-                torch.onnx.export(exported, dynamo=True, verbose=False).save(onnx)
+                torch.onnx.export(exported, dynamo=True, verbose=False).save(onnx, external_data=True)
         exact = _exact(module, args, kwargs)
     forms = (None if "program" in missing else program, onnx if onnx.is_file() else None)
     return Material(subject, folder, *forms, missing), Truth(plain, exact)
@@ -189,20 +189,13 @@ def read_program(path: Path) -> Any:
 
 
 def _exported(subject: Subject, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The model as a program that returns a tuple of tensors: a file with a library's own classes needs the library."""
+    """The model as a program that can be read without the library that the model comes from."""
+    from assay.zoo.torch.workloads import Plain
+
     torch = importlib.import_module("torch")
-    if subject.file is not None:
-        return read_program(subject.file)
-
-    class Plain(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = module
-
-        def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-            return tuple(_tensors(self.inner(*args, **kwargs)))
-
-    return torch.export.export(Plain(), args, kwargs, strict=False)
+    return (
+        read_program(subject.file) if subject.file else torch.export.export(Plain(module), args, kwargs, strict=False)
+    )
 
 
 def _exact(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Array]:
@@ -219,15 +212,11 @@ def _exact(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[A
 
 def arrays(nested: Any) -> list[Array]:
     """The tensors among the leaves of something nested, as arrays."""
-    from assay.frontends.torch.types import to_array
-
-    return [to_array(each.detach()) for each in _tensors(nested)]
-
-
-def _tensors(nested: Any) -> list[Any]:
     torch = importlib.import_module("torch")
     pytree = importlib.import_module("torch.utils._pytree")
-    return [leaf for leaf in pytree.tree_leaves(nested) if torch.is_tensor(leaf)]
+    from assay.frontends.torch.types import to_array
+
+    return [to_array(leaf.detach()) for leaf in pytree.tree_leaves(nested) if torch.is_tensor(leaf)]
 
 
 def _save(folder: Path, inputs: Sequence[Array]) -> None:

@@ -6,16 +6,21 @@ packed weights is still an ordinary graph: hoisting computes the panels once, an
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from assay.ir.dims import ceildiv
+from assay.ir.dims import UNKNOWN, ceildiv
 from assay.ir.dtypes import FLOATS, NUMERIC, Array, DType
 from assay.ir.facts import Fact
-from assay.ir.types import Shape
+from assay.ir.types import Shape, TensorType
+from assay.ops.linear import conv, conv_shape, merged
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
+
+# --- packing
 
 
 def _packed_shape(w: Fact, *, width: int) -> list[Shape]:
@@ -26,16 +31,15 @@ def _packed_shape(w: Fact, *, width: int) -> list[Shape]:
 
 def _packed_parts(b: Any, w: Any, *, width: int) -> Any:
     rank = b.rank(w)
-    columns = b.static_shape(w)[-1]
-    padded = b.pad(w, b.vector(*[0] * (2 * rank - 1), -columns % width), b.cast(0, dtype=b.dtype(w)))
-    lead = [b.size(w, axis) for axis in range(rank - 1)]
-    split = b.reshape(padded, b.vector(*lead, -(-columns // width), width))
+    padded = b.pad(w, (*[0] * (2 * rank - 1), width - 1), b.cast(0, dtype=b.dtype(w)))
+    split = b.window(padded, axis=rank - 1, size=width, stride=width)
     return b.transpose(split, perm=(*range(rank - 2), rank - 1, rank - 2, rank))
 
 
 def _packed_samples(rng: Rng, dtype: DType) -> Any:
     yield draw(rng, dtype, (3, 7)), {"width": 4}
     yield draw(rng, dtype, (2, 5, 8)), {"width": 4}
+    yield draw(rng, dtype, (5, 19)), {"width": 16}
 
 
 @op("T -> T", T=NUMERIC, shape=_packed_shape, parts=_packed_parts, samples=listed(_packed_samples))
@@ -52,14 +56,16 @@ def _unpacked(panels: Array, columns: int) -> Array:
     return matrices.reshape(*matrices.shape[:-2], -1)[..., :columns]
 
 
-def unpacked_parts(b: Any, panels: Any, columns: int) -> Any:
+def _unpacked_parts(b: Any, panels: Any, columns: int) -> Any:
     """The matrices that `panels` were made of."""
     rank = b.rank(panels)
-    count, width = (b.static_shape(panels)[axis] for axis in (-3, -1))
     split = b.transpose(panels, perm=(*range(rank - 3), rank - 2, rank - 3, rank - 1))
-    lead = [b.size(split, axis) for axis in range(rank - 2)]
-    joined = b.reshape(split, b.vector(*lead, count * width))
+    *lead, count, width = (b.size(split, axis) for axis in range(rank))
+    joined = b.reshape(split, b.vector(*lead, merged(b, (count, width))))
     return b.slice(joined, [0], [columns], [1], axes=(rank - 2,))
+
+
+# --- products
 
 
 def _product_shape(x: Fact, panels: Fact, *, columns: int) -> list[Shape]:
@@ -73,13 +79,14 @@ def _product_shape(x: Fact, panels: Fact, *, columns: int) -> list[Shape]:
 
 
 def _product_parts(b: Any, x: Any, panels: Any, *, columns: int) -> Any:
-    return b.matmul(x, unpacked_parts(b, panels, columns))
+    return b.matmul(x, _unpacked_parts(b, panels, columns))
 
 
 def _product_samples(rng: Rng, dtype: DType) -> Any:
     for shape in ((3, 5), (2, 3, 5), (5,)):
-        panels = pack_panels.reference(draw(rng, dtype, (5, 7)), width=4)
-        yield draw(rng, dtype, shape), panels, {"columns": 7}
+        for width in (4, 16):
+            panels = pack_panels.reference(draw(rng, dtype, (5, 7)), width=width)
+            yield draw(rng, dtype, shape), panels, {"columns": 7}
 
 
 @op(
@@ -94,3 +101,84 @@ def _product_samples(rng: Rng, dtype: DType) -> Any:
 def matmul_panels(x: Array, panels: Array, *, columns: int) -> Array:
     """`matmul` of x with the matrix of `columns` columns that `panels` (⌈columns / width⌉, K, width) hold."""
     return np.matmul(x, _unpacked(panels, columns))
+
+
+# --- convolutions
+
+
+def _conv_panels_shape(
+    x: Fact, panels: Fact, *, kernel: Sequence[int], groups: int, channels: int, **attrs: Any
+) -> list[Shape]:
+    if panels.shape is not None and len(panels.shape) not in (3, 4):
+        raise ValueError("the panels of a convolution have three or four axes")
+    depth = UNKNOWN if panels.shape is None else panels.shape[-2]
+    each = depth // math.prod(kernel) if isinstance(depth, int) else UNKNOWN
+    assert isinstance(panels.type, TensorType)
+    return conv_shape(x, Fact(TensorType(panels.type.dtype, (channels, each, *kernel))), groups=groups, **attrs)
+
+
+def _weights(panels: Array, kernel: Sequence[int], groups: int, channels: int) -> Array:
+    """The weights of `conv` that `panels` were made of."""
+    if panels.ndim == 3:
+        return _unpacked(panels, channels).T.reshape(channels, 1, *kernel)
+    matrices = _unpacked(panels, channels // groups).reshape(groups, *kernel, -1, channels // groups)
+    order = (0, len(kernel) + 2, len(kernel) + 1, *range(1, len(kernel) + 1))
+    return matrices.transpose(order).reshape(channels, -1, *kernel)
+
+
+def _conv_panels_parts(
+    b: Any, x: Any, panels: Any, *, kernel: Sequence[int], groups: int, channels: int, **attrs: Any
+) -> Any:
+    rank, deep = len(kernel), b.rank(panels) == 4
+    matrices = _unpacked_parts(b, panels, channels // groups if deep else channels)
+    split = b.reshape(matrices, (groups, *kernel, -1, channels // groups) if deep else (*kernel, 1, channels))
+    order = (rank + 1, rank, *range(rank))
+    turned = b.transpose(split, perm=(0, *(axis + 1 for axis in order)) if deep else order)
+    weights = b.reshape(turned, (channels, -1, *kernel)) if deep else turned
+    return b.conv(x, weights, None, groups=groups, **attrs)
+
+
+def packed_weights(w: Array, groups: int, width: int) -> Array:
+    """The panels of the weights of a convolution, as `conv_panels` takes them."""
+    channels, each, *kernel = w.shape
+    rank = len(kernel)
+    if each == 1 and channels == groups:
+        return pack_panels.reference(w.reshape(channels, -1).T, width=width)
+    split = w.reshape(groups, channels // groups, each, *kernel)
+    turned = split.transpose(0, *range(3, 3 + rank), 2, 1)
+    return pack_panels.reference(turned.reshape(groups, -1, channels // groups), width=width)
+
+
+def _conv_panels_samples(rng: Rng, dtype: DType) -> Any:
+    for sample in conv.samples(rng, dtype):
+        x, w, _ = sample.inputs
+        for width in (4, 16):
+            panels = packed_weights(w, sample.attrs["groups"], width)
+            yield x, panels, {**sample.attrs, "kernel": w.shape[2:], "channels": w.shape[0]}
+
+
+@op(
+    "T, T -> T",
+    T=FLOATS,
+    shape=_conv_panels_shape,
+    parts=_conv_panels_parts,
+    compute=Compute.WIDE,
+    tolerance=Tolerance.ACCUMULATED,
+    samples=listed(_conv_panels_samples),
+)
+def conv_panels(
+    x: Array,
+    panels: Array,
+    *,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    groups: int = 1,
+    channels: int,
+) -> Array:
+    """`conv` of x with the weights for `channels` output channels that `panels` hold: of each group, the matrix
+    (kernel positions · channels, output channels) as panels, so (groups, …, …, width). Where every channel is a
+    group by itself, (…, kernel positions, width): the panels of the matrix (kernel positions, channels)."""
+    weights = _weights(panels, kernel, groups, channels)
+    return conv.reference(x, weights, strides=strides, pads=pads, dilations=dilations, groups=groups)

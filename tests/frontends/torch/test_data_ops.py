@@ -397,3 +397,23 @@ def test_an_optimizers_step(make: Callable[[Any], torch.optim.Optimizer]) -> Non
 
     for mine, theirs in zip(trained(through_assay), trained(lambda step: step), strict=True):
         torch.testing.assert_close(mine, theirs)
+
+
+TERMS: dict[str, Callable[..., Any]] = {
+    "addcmul": lambda x, y, z: torch._foreach_addcmul([x, y], [y, x], [z, z], [2, 3]),
+    "addcdiv": lambda x, y, z: torch._foreach_addcdiv([x, y], [y, x], [z, z], 2),
+}
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_narrow_sums_of_terms_are_rounded_once(name: str) -> None:
+    values = torch.randn(3, 4000).bfloat16()
+    ours, theirs = compiled(TERMS[name])(*values), TERMS[name](*values)
+    torch.testing.assert_close(ours, theirs, rtol=2**-7, atol=0)  # at most the last bit differs
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_sums_of_terms(name: str) -> None:
+    whole = [torch.int64] if name == "addcmul" else []
+    for dtype in (torch.float32, torch.float64, torch.complex64, *whole):
+        agree(TERMS[name], *(torch.randn(3, 4, 5) * 9).to(dtype))

@@ -164,6 +164,35 @@ def test_matrices(name: str, dtype: torch.dtype) -> None:
     agree(MATRICES[name], random(2, 3, 3, dtype=dtype), rtol=1e-3, atol=1e-4)
 
 
+vectors = torch.arange(20).reshape(5, 4).sin()
+"""Below the diagonal, of reflections."""
+factors = 1.01 / (1 + vectors.tril(-1).square().sum(0))
+"""With these they can barely be undone."""
+
+MAGNIFYING: dict[str, tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]] = {
+    "distances": (torch.cdist, (torch.linspace(7, 8, 90).reshape(30, 3), torch.linspace(7, 9, 90).reshape(30, 3))),
+    "householder": (torch.linalg.householder_product, (vectors, factors)),
+    "ormqr": (torch.ormqr, (vectors, factors, torch.ones(5, 2))),
+}
+"""Functions whose f32 gradients are far off when every step of theirs is rounded."""
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", MAGNIFYING)
+def test_what_magnifies_rounding_is_computed_in_f64(name: str, training: bool) -> None:
+    function, inputs = MAGNIFYING[name]
+    outcomes: list[list[torch.Tensor]] = []
+    for run, dtype in ((function, torch.float64), (compiled(function), torch.float32)):
+        given = [x.to(dtype, copy=True).requires_grad_(training) for x in inputs]
+        result = run(*given)
+        if training:
+            (result * torch.arange(result.numel()).reshape(result.shape).cos()).sum().backward()
+        outcomes.append([result, *(x.grad for x in given if x.grad is not None)])
+    for exact, found in zip(*outcomes, strict=True):
+        assert found.dtype is torch.float32
+        assert (found - exact).abs().max() < 1e-6 * exact.abs().max()
+
+
 @pytest.mark.parametrize("shape", [(0, 3, 3), (0, 0), (2, 0, 0)])
 def test_nothing_is_a_matrix_too(shape: tuple[int, ...]) -> None:
     x = torch.zeros(shape)

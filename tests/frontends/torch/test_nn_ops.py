@@ -13,7 +13,14 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 from torch.utils import _pytree as pytree
 
-from assay.frontends.torch.decompositions import RANDOM, RESAMPLING, decompositions, kept_whole
+from assay.frontends.torch.decompositions import (
+    MAGNIFYING,
+    RANDOM,
+    RESAMPLING,
+    decompositions,
+    kept_whole,
+    wide_gradients,
+)
 from assay.frontends.torch.registry import entered
 
 Function = Callable[..., Any]
@@ -373,4 +380,12 @@ def test_resampling_is_whole_only_inside() -> None:
     before = [dict(each.py_kernels) for each in overloads]
     with kept_whole():
         assert not any(each.py_kernels for each in overloads if each._overloadname == "default")
+    assert [dict(each.py_kernels) for each in overloads] == before
+
+
+def test_gradients_are_wide_only_inside() -> None:
+    overloads = [getattr(torch.ops.aten, name).default for name in MAGNIFYING]
+    before = [dict(each.py_kernels) for each in overloads]
+    with wide_gradients():
+        assert all(torch._C.DispatchKey.Autograd in each.py_kernels for each in overloads)
     assert [dict(each.py_kernels) for each in overloads] == before

@@ -64,6 +64,7 @@ RESAMPLING = (
 """Ops that torch also takes apart outside of the table, see `kept_whole`."""
 
 WHOLE = (
+    "_euclidean_dist",
     "_fused_rms_norm",
     "_scaled_dot_product_flash_attention_for_cpu",
     "col2im",
@@ -74,15 +75,15 @@ WHOLE = (
     "take",
     *RESAMPLING,
 )
-"""Ops that the core table takes apart and that have a core op of their own, which targets fuse."""
+"""Ops that the core table takes apart and that have a core op of their own, which targets fuse, or a better rule."""
 
 MAGNIFYING = (
     "_euclidean_dist",
     "linalg_householder_product",
     "ormqr",
 )
-"""Ops whose gradients magnify the rounding of their steps, see `wide_gradients`: distances of near rows are what is left
-when large terms cancel, and reflections are undone one by one."""
+"""Ops whose gradients magnify the rounding of every step: of near rows' distances large terms cancel, reflections are
+undone one by one. See `wide_gradients`."""
 
 _WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 

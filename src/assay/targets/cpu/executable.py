@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -28,6 +29,7 @@ class CpuExecutable:
     """A planned segment. Threads may run it at the same time: each run has a frame of its own."""
 
     def __init__(self, graph: Graph, toolchain: Toolchain, *, fused: bool = True) -> None:
+        graph = replace(graph, constants={value: _strided(array) for value, array in graph.constants.items()})
         self.graph = graph
         self._toolchain = toolchain
         plan = Planner(graph, fused=fused)
@@ -42,7 +44,7 @@ class CpuExecutable:
         self._results = _Results(plan)
         self._encoded = encode(plan.tape, plan.errors, addresses)
         self._tape = ctypes.byref(self._encoded.header)
-        self._constants = [np.ascontiguousarray(array) for array in graph.constants.values()]
+        self._constants = list(graph.constants.values())
         self._constant_places = [_address(array) for array in self._constants]
         self._sources = list(plan.sources.values())
         self._frames: list[_Frame] = []
@@ -201,16 +203,19 @@ def _stated_threads(text: str) -> int:
     return int(text) if text.isdecimal() and int(text) > 0 else len(os.sched_getaffinity(0))
 
 
+def _strided(array: Array) -> Array:
+    """The array, or a copy if it does not step forward by whole elements."""
+    width = max(array.dtype.itemsize, 1)
+    return array if all(s >= 0 and s % width == 0 for s in array.strides) else np.ascontiguousarray(array)
+
+
 def _address(array: Array) -> int:
     return array.__array_interface__["data"][0]
 
 
 def _array(memory: Array, out: _Output) -> Array:
     """An output in the memory that it lies in."""
-    if memory.dtype == np.uint8 and memory.ndim == 1:
-        return np.ndarray(out.shape, out.dtype, memory, out.offset, out.strides)
-    flat = memory.reshape(-1).view(np.uint8) if memory.size else memory
-    return np.ndarray(out.shape, out.dtype, flat, out.offset, out.strides)
+    return np.ndarray(out.shape, out.dtype, memory.reshape(-1).view(np.uint8), out.offset, out.strides)
 
 
 @cache

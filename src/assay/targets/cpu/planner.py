@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import cast
 
 from assay.ir.dims import Dim, product, symbol_name
@@ -31,8 +32,10 @@ class Planner:
         self.errors = Buffer(0, given=True)
         self.made: list[Buffer] = []
         self._views: dict[Value, View] = {}
-        for value in (*graph.inputs, *graph.constants):
-            self._views[value] = self._provided(value)
+        for value in graph.inputs:
+            self._views[value] = _provided(value)
+        for value, array in graph.constants.items():
+            self._views[value] = replace(_provided(value), strides=_strides(array))
         nodes = _needed(graph)
         self._readers = _readers(graph, nodes)
         self._handed_out = _handed_out(graph, nodes)
@@ -161,11 +164,6 @@ class Planner:
         else:
             EMITTERS[unit.nodes[0].op].emit(self, unit.nodes[0])
 
-    def _provided(self, value: Value) -> View:
-        kind = cast(TensorType, value.type)
-        shape = kind.shape or ()
-        return View(Buffer(0, given=True), kind.dtype, shape, dense_strides(shape))
-
     def _fresh(self, dtype: DType, shape: Sequence[Dim], order: Sequence[int] | None, given: bool) -> View:
         buffer = Buffer(product(shape) * dtype.numpy.itemsize, given)
         if given:
@@ -176,13 +174,29 @@ class Planner:
         return value in self.graph.outputs or any(node not in self._planned for node in self._readers.get(value, ()))
 
     def _output(self, value: Value) -> View:
-        """Where a result lies: in the caller's memory, copied there if it does not yet or is part of something."""
+        """Where a result lies: in an input or in memory for results, where it is put if it is not there yet."""
         view = self.view(value)
-        if view.buffer.given and (view.buffer not in self.made or view.is_dense_in(view.order)):
+        whole = view.buffer in self.made and view.is_dense_in(view.order)
+        if whole or any(self._views[each].buffer is view.buffer for each in self.graph.inputs):
             return view
         made = self._fresh(view.dtype, view.shape, None, True)
         self.copy(view, made)
         return made
+
+
+def _provided(value: Value) -> View:
+    """An input, which comes in row-major order."""
+    kind = cast(TensorType, value.type)
+    shape = kind.shape or ()
+    return View(Buffer(0, given=True), kind.dtype, shape, dense_strides(shape))
+
+
+def _strides(array: Array) -> tuple[int, ...]:
+    """A constant's strides in elements; axes of size 1 have those of a dense array, which compare better."""
+    width = array.dtype.itemsize
+    dense = cast("tuple[int, ...]", dense_strides(array.shape))
+    sizes = zip(array.shape, array.strides, dense, strict=True)
+    return tuple(own if size == 1 else stride // width for size, stride, own in sizes)
 
 
 def symbol_sources(graph: Graph) -> dict[str, tuple[int, int]]:

@@ -1,8 +1,8 @@
 """The elementwise core ops as C expressions: one row of a table each.
 
-A value that is computed with has the *compute type* of its dtype: the C type itself, float for f16 and bf16, and it always is
-a number that the dtype holds. `load` and `store` lead from memory to it and back without loss; `expression` rounds
-where an op needs it, just as the oracle does at every op.
+A value that is computed with has the *compute type* of its dtype: the C type itself, but float for f16 and bf16. It
+always is a number that the dtype holds: `load` and `store` lead from memory to it and back without loss, and
+`expression` rounds where an op needs it, just as the oracle does at every op.
 """
 
 from __future__ import annotations
@@ -41,24 +41,31 @@ def compute_type(dtype: DType) -> str:
     return "float" if dtype in _NARROW else _CTYPES[dtype]
 
 
+_LOADS = {dtypes.f16: "f16_to_f32(*(const bits16 *)&{0})", dtypes.bf16: "bf16_to_f32({0})"}
+_STORES = {dtypes.f16: "f16_of_bits(f16_bits({0}))", dtypes.bf16: "bf16_bits({0})"}
+
+
 def load(dtype: DType, element: str) -> str:
     """The value of an element, an lvalue of `ctype`."""
-    return {dtypes.f16: f"f16_to_f32(*(const bits16 *)&{element})", dtypes.bf16: f"bf16_to_f32({element})"}.get(dtype, element)
+    return _LOADS.get(dtype, "{0}").format(element)
 
 
 def store(dtype: DType, value: str) -> str:
     """What to assign to an element for it to hold `value`."""
-    return {dtypes.f16: f"f16_of_bits(f16_bits({value}))", dtypes.bf16: f"bf16_bits({value})"}.get(dtype, value)
+    return _STORES.get(dtype, "{0}").format(value)
+
+
+_ROUNDINGS = {
+    dtypes.f64: "(double)({0})",
+    dtypes.f32: "(float)({0})",
+    dtypes.f16: "rounded_f16({0})",
+    dtypes.bf16: "rounded_bf16({0})",
+}
 
 
 def rounded(dtype: DType, number: str) -> str:
-    """A float or double as a value of `dtype`, a float type."""
-    return {
-        dtypes.f16: f"rounded_f16({number})",
-        dtypes.bf16: f"rounded_bf16((float)({number}))",
-        dtypes.f32: f"(float)({number})",
-        dtypes.f64: f"(double)({number})",
-    }[dtype]
+    """A number as a value of `dtype`, a float type; f16 and bf16 by way of f32, as far as the number is a double."""
+    return _ROUNDINGS[dtype].format(number)
 
 
 def literal(dtype: DType, value: Any) -> str:
@@ -81,9 +88,9 @@ def literal(dtype: DType, value: Any) -> str:
 class Row:
     """An op as C, for each kind of dtype that it is computed in; empty: not at all.
 
-    {0}, {1}, {2} are the operands (names or constants: they may occur twice), {T} the result's compute type, {W} an unsigned
-    type in which integers of the dtype wrap around, {w} i64 or u64, {bits} the dtype's width, {dtype} its name,
-    {f} the ending of the C library's names; an attribute's name stands for its number, a double.
+    {0}, {1}, {2} are the operands: names or constants, so that they may occur twice. {T} is the result's compute type,
+    {W} an unsigned type in which integers of the dtype wrap around, {w} i64 or u64, {bits} the dtype's width,
+    {dtype} its name, {f} the ending of the C library's names; an attribute's name stands for its number, a double.
     `wide` says that for f32 the expression is a double that is still to be rounded. `work` counts the
     instructions for an element.
     """
@@ -235,7 +242,8 @@ def _rounded_once(dtype: DType, number: str) -> str:
 
 def _clip(node: Node, args: Sequence[str]) -> str:
     value, *bounds = args
-    given = [name for name, limit in zip(("max", "min"), (*node.inputs, None, None)[1:], strict=False) if limit]
+    sides = zip(("max", "min"), node.inputs[1:], strict=False)
+    given = [name for name, limit in sides if limit is not None]
     for name, bound in zip(given, bounds, strict=True):
         value = _filled(_column(_ROWS[name], _main_dtype(node)), node, [value, bound])
     return value

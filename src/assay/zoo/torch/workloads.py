@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
+from torch.utils import _pytree as pytree
 
 from assay.zoo.torch._torchvision import declare_operators
 from assay.zoo.torch.decoding import LlamaSizes, LlamaStep, WhisperStep
@@ -43,6 +44,19 @@ class Workload:
     def example(self, module: Any, seed: int = 0) -> dict[str, Any]:
         """The inputs of one call; equal seeds give equal inputs."""
         return self.inputs(module, torch.Generator().manual_seed(seed))
+
+
+class Plain(nn.Module):
+    """A module that returns a tuple of the tensors in what another returns: no class of a library is in its results."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
+        """As the other, flattened."""
+        leaves = pytree.tree_leaves(self.inner(*args, **kwargs))
+        return tuple(leaf for leaf in leaves if isinstance(leaf, Tensor))
 
 
 class Digits(nn.Module):

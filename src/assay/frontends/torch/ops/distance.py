@@ -53,7 +53,7 @@ def _differences(b: Builder, x: Value, y: Value) -> Value:
 @aten("aten._cdist_forward.default")
 def cdist(b: Builder, n: Call, x: Value, y: Value, p: float, mode: int | None = None) -> Results:
     if p == 2 and _many(b, x, y, mode):
-        return _by_products(b, x, y)
+        return by_products(b, n, x, y)
     return _norm(b, _differences(b, x, y), p)
 
 
@@ -63,14 +63,16 @@ def _many(b: Builder, x: Value, y: Value, mode: int | None) -> bool:
     return any(not isinstance(size, int) or size > _FEW for size in (b.dims(x)[-2], b.dims(y)[-2]))
 
 
-def _by_products(b: Builder, x: Value, y: Value) -> Value:
-    """Euclidean distances from |x|² − 2xy + |y|², in f64: of near rows the terms cancel, and what is left is small."""
-    rank, dtype = b.rank(y), b.dtype(x)
-    rows = tensor(b, x, dtypes.f64)
-    turned = tensor(b, b.transpose(y, perm=(*range(rank - 2), rank - 1, rank - 2)), dtypes.f64)
+@aten("aten._euclidean_dist.default")
+def by_products(b: Builder, n: Call, x: Value, y: Value) -> Results:
+    """|x|² − 2xy + |y|² in f64: of near rows these terms cancel, and their rounding is all that is left."""
+    rows, others = tensor(b, x, dtypes.f64), tensor(b, y, dtypes.f64)
+    rank = b.rank(others)
+    turned = b.transpose(others, perm=(*range(rank - 2), rank - 1, rank - 2))
     own = b.reduce_sum(b.square(rows), axes=(-1,), keepdims=True)
     other = b.reduce_sum(b.square(turned), axes=(-2,), keepdims=True)
-    return tensor(b, b.sqrt(b.max(b.add(b.sub(own, b.mul(b.matmul(rows, turned), 2.0)), other), 0.0)), dtype)
+    squares = b.add(b.sub(own, b.mul(b.matmul(rows, turned), 2.0)), other)
+    return tensor(b, b.sqrt(b.max(squares, 0.0)), n.dtype)
 
 
 @aten("aten._cdist_backward.default")

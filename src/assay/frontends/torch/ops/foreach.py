@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from assay.frontends.torch.ops.common import tensor
+from assay.frontends.torch.ops.normalization import wide_dtype
 from assay.frontends.torch.registry import Builder, Call, Results, aten, rule_for
 from assay.ir.graph import Value
 
@@ -83,17 +85,19 @@ def _lerp(b: Builder, n: Call, place: int, start: Any, end: Any, weight: Any) ->
     return _applied(b, n, "aten.sub.Tensor", place, end, _applied(b, n, "aten.mul.Tensor", place, span, 1 - weight))
 
 
-def _enter_product(name: str, combine: str) -> None:
+def _enter_term(name: str, combine: str) -> None:
     @aten(*(f"aten._foreach_{name}.{overload}" for overload in ("Scalar", "ScalarList", "Tensor")))
-    def product(b: Builder, n: Call, xs: list[Any], lefts: list[Any], rights: list[Any], values: Any = 1) -> Results:  # pyright: ignore[reportUnusedFunction]
-        """x + value · (left · right), or with a quotient."""
+    def plus_term(b: Builder, n: Call, xs: list[Any], lefts: list[Any], rights: list[Any], values: Any = 1) -> Results:  # pyright: ignore[reportUnusedFunction]
+        """x + value · left · right, or with a quotient; narrow floats are rounded once, as torch does it."""
         results: list[Any] = []
         for place, (x, left, right) in enumerate(zip(xs, lefts, rights, strict=True)):
             value = b.gather(values, place, axis=0) if isinstance(values, Value) else _at(values, place)
-            scaled = _applied(b, n, "aten.mul.Tensor", place, left, value)
-            results.append(_applied(b, n, "aten.add.Tensor", place, x, _applied(b, n, combine, place, scaled, right)))
+            dtype = n.one(n.node.op, place).dtype
+            base, first, second, factor = (tensor(b, each, wide_dtype(dtype)) for each in (x, left, right, value))
+            term = b.emit(combine, b.mul(first, factor), second)[0]
+            results.append(tensor(b, b.add(base, term), dtype))
         return results
 
 
-for _name, _combine in {"addcmul": "aten.mul.Tensor", "addcdiv": "aten.div.Tensor"}.items():
-    _enter_product(_name, _combine)
+for _name, _combine in {"addcmul": "mul", "addcdiv": "div"}.items():
+    _enter_term(_name, _combine)

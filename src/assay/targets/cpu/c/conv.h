@@ -1,16 +1,23 @@
-/* Convolutions as matrix products: the rows of the left side are windows of x, those of the right side kernel positions.
+/* Convolutions as matrix products: rows of the left side are windows of x, those of the right side kernel positions.
 
-   Rows of x that a run of output pixels needs are copied to scratch memory, padded, one channel next to the other. There
-   every row of a window is one stretch of memory, and windows overlap as they do in x.
-   Operands: x, panels (of each group: kernel positions · channels, row by row), bias (with BIAS), result.
-   Numbers: a `shape`. The grid is (images · output pixels) × output channels; the result lies in that order.
-   T, B_T, ACC, IN_PLACE: as in gemm.h. Scratch: ROW_BLOCK pointers for each segment of a window (its rows, or its
-   pixels if dilated), ROW_BLOCK × COLUMN_BLOCK sums unless IN_PLACE, and the copied rows: ROW_BUDGET or what
-   ROWS windows next to each other take, if that is more. */
+   The rows of x that a run of output pixels needs are copied to scratch memory, padded, the channels of a pixel next
+   to each other. There every row of a window is one stretch of memory, and windows overlap as they do in x.
+   Operands: x, panels (of each group: kernel positions · channels, row by row), result. Numbers: a `shape`.
+   The grid is (images · output pixels) × output channels; the result lies in that order. Elements: see lanes.h.
+   Scratch: a `workspace`, ROW_BLOCK pointers for each segment of a window (its rows; its pixels if these lie apart),
+   and the copied rows: ROW_BUDGET elements, or what ROWS windows next to each other take if that is more. */
 #include "panels.h"
 #include "tile.h"
 
 enum { ROW_BLOCK = 384, COLUMN_BLOCK = 128, DEPTH = 768, ROW_BUDGET = 65536 };
+
+typedef struct {
+#ifdef IN_PLACE
+  char nothing[64];
+#else
+  ACC sums[ROW_BLOCK * COLUMN_BLOCK], panels[MOST * PANEL * DEPTH];
+#endif
+} workspace;
 
 typedef struct {
   int64_t groups, in, out; /* channels of one group */
@@ -99,67 +106,69 @@ static void point_at_windows(const shape *g, const piece *at, const ACC **row, c
       }
 }
 
-/* Some columns of C, all within one group: the whole depth, a few segments or a part of one at a time. */
-static void block(const shape *g, product *p, const ACC *const *row, const B_T *panels, int64_t columns) {
-  const int64_t merged = g->dilation[2] == 1, length = g->in * (merged ? g->kernel[2] : 1);
-  const int64_t segments = g->kernel[0] * g->kernel[1] * (merged ? 1 : g->kernel[2]);
-  const int64_t at_once = MAX(DEPTH / MAX(length, 1), 1);
-  ACC *first = p->c;
+ALWAYS int64_t segments_of(const shape *g) {
+  return g->kernel[0] * g->kernel[1] * (g->dilation[2] == 1 ? 1 : g->kernel[2]);
+}
+
+/* Point `p` at the right side from row k on, in `columns` columns. */
+static void place_right(product *p, workspace *w, const T *panels, int64_t next_panel, int64_t k, int64_t columns) {
+  panels += k * PANEL;
   p->b_step = PANEL;
-  p->next_panel = segments * length * PANEL;
+#ifdef IN_PLACE
+  p->b = panels;
+  p->next_panel = next_panel;
+#else
+  p->b = w->panels;
+  p->next_panel = PANEL * DEPTH;
+  for (int64_t i = 0; i * PANEL < columns; i++)
+    copy_block(w->panels + i * PANEL * DEPTH, 0, panels + i * next_panel, 0, 1, 1, p->segments * p->length * PANEL);
+#endif
+}
+
+/* Some columns of C, all within one group: the whole depth, a few segments or a part of one at a time. */
+static void block(const shape *g, workspace *w, product *p, const ACC *const *row, const T *panels, int64_t columns) {
+  const int64_t length = g->in * (g->dilation[2] == 1 ? g->kernel[2] : 1), segments = segments_of(g);
+  const int64_t at_once = MAX(DEPTH / MAX(length, 1), 1), next_panel = segments * length * PANEL;
+  ACC *first = p->c;
   for (int64_t s = 0; s < segments; s += p->segments)
     for (p->begin = 0; p->begin == 0 || p->begin < length; p->begin += DEPTH) {
       p->segments = MIN(at_once, segments - s);
       p->length = MIN(DEPTH, length - p->begin);
       p->row = row + s * p->rows;
+      p->add = s + p->begin > 0;
       for (int64_t j = 0, n; j < columns; j += n) {
         n = next_columns(p->rows, columns - j);
-        p->b = panels + j / PANEL * p->next_panel + (s * length + p->begin) * PANEL;
+        place_right(p, w, panels + j / PANEL * next_panel, next_panel, s * length + p->begin, n);
         p->c = first + j;
         strip(p, n);
       }
-      p->add = 1;
     }
 }
 
-static void columns_of_group(const call *c, const piece *at, int64_t r, const ACC *const *row, ACC *sums, int64_t c0,
-                             int64_t c1) {
+/* The pixels of one piece, from grid row r on, in the channels c0 to c1 of one group. */
+static void channels(const call *c, workspace *w, const piece *at, int64_t r, const ACC *const *row, int64_t c0,
+                     int64_t c1) {
   const shape *g = (const shape *)c->n;
-  const int64_t group = c0 / g->out, all = g->groups * g->out, columns = c1 - c0;
-  const int64_t depth = g->kernel[0] * g->kernel[1] * g->kernel[2] * g->in;
-  const B_T *panels = (const B_T *)c->p[1] + (group * CEIL_DIV(g->out, PANEL) + c0 % g->out / PANEL) * depth * PANEL;
-#ifdef BIAS
-  T *out = (T *)c->p[3] + r * all + c0;
-#else
+  const int64_t all = g->groups * g->out, depth = g->kernel[0] * g->kernel[1] * g->kernel[2] * g->in;
+  const int64_t panel = c0 / g->out * CEIL_DIV(g->out, PANEL) + c0 % g->out / PANEL;
+  const T *panels = (const T *)c->p[1] + panel * depth * PANEL;
   T *out = (T *)c->p[2] + r * all + c0;
-#endif
 #ifdef IN_PLACE
   product p = {.rows = at->pixels, .c = out, .c_step = all};
+  block(g, w, &p, row, panels, c1 - c0);
 #else
-  product p = {.rows = at->pixels, .c = sums, .c_step = COLUMN_BLOCK};
-#endif
-#ifdef BIAS
+  product p = {.rows = at->pixels, .c = w->sums, .c_step = COLUMN_BLOCK};
+  block(g, w, &p, row, panels, c1 - c0);
   for (int64_t i = 0; i < at->pixels; i++)
-    for (int64_t j = 0; j < columns; j++) p.c[i * p.c_step + j] = WIDEN(((const T *)c->p[2])[c0 + j]);
-  p.add = 1;
-#endif
-  block(g, &p, row, panels, columns);
-#ifndef IN_PLACE
-  for (int64_t i = 0; i < at->pixels; i++)
-    for (int64_t j = 0; j < columns; j++) out[i * all + j] = NARROW(sums[i * COLUMN_BLOCK + j]);
+    for (int64_t j = 0; j < c1 - c0; j++) out[i * all + j] = NARROW(w->sums[i * COLUMN_BLOCK + j]);
 #endif
 }
 
 void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
   const shape *g = (const shape *)c->n;
-  const ACC **row = (const ACC **)scratch;
-  const int64_t segments = g->kernel[0] * g->kernel[1] * (g->dilation[2] == 1 ? 1 : g->kernel[2]);
-  ACC *sums = (ACC *)(row + ROW_BLOCK * segments);
-#ifdef IN_PLACE
-  ACC *copy = sums;
-#else
-  ACC *copy = sums + ROW_BLOCK * COLUMN_BLOCK;
-#endif
+  workspace *w = (workspace *)scratch;
+  const ACC **row = (const ACC **)(w + 1);
+  ACC *copy = (ACC *)(row + ROW_BLOCK * segments_of(g));
   for (int64_t r = r0; r < r1;) {
     const piece at = next_piece(g, r, r1 - r);
     for (int64_t j = c0, end; j < c1; j = end) {
@@ -169,7 +178,7 @@ void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, in
         copy_rows(g, &at, copy, (const T *)c->p[0] + at.image * g->x_image + group * g->in * g->x_channel);
         point_at_windows(g, &at, row, copy);
       }
-      columns_of_group(c, &at, r, row, sums, j, end);
+      channels(c, w, &at, r, row, j, end);
       finish(c, scratch, r, r + at.pixels, j, end);
     }
     r += at.pixels;

@@ -1,6 +1,7 @@
 /* The scale and zero point with which u8 holds all of a range.
 
-   T: an element. Grid: one cell. p: least and largest of each stretch, scale, zero; n: the number of stretches. */
+   T: an element. Grid: one cell. p: least and largest of each stretch, scale, zero; n: the number of
+   stretches. */
 #include "assay.h"
 
 void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {

@@ -1,7 +1,7 @@
 /* The least and the largest of 0 and each stretch of elements; NaN if there is one.
 
-   T: an element. Grid: a row for each stretch, one column. p: x (dense), least, largest; n: the number of elements, of
-   those in a stretch. */
+   T: an element. Grid: a row for each stretch, one column. p: x (dense), least, largest; n: the number of
+   elements, of those in a stretch. */
 #include "assay.h"
 
 void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {

@@ -17,8 +17,8 @@ static void pick(const call *c, int64_t r0, int64_t r1, int64_t c0, int64_t c1) 
       x += size * inner;
     }
     const int64_t at = from_start(positions[i], size);
-    if (is_inside(at, size)) memcpy(result + r * inner + c0, x + at * inner + c0, (size_t)(c1 - c0) * sizeof(T));
-    else report(c->p[2]);
+    if (!is_inside(at, size)) report(c->p[2]);
+    else memcpy(result + r * inner + c0, x + at * inner + c0, (size_t)(c1 - c0) * sizeof(T));
   }
 }
 

@@ -1,19 +1,20 @@
 /* result[i, j, …] = x[i, positions[i, j, …], …], the position standing at one axis
 
    T: an element. Grid: the result's last axis across, all other axes down.
-   p: x, positions, error, result (dense); n: the size of x's axis, its stride, the number of columns, the strides of
-   x and of positions along them, the rank of the rows, their shape, the strides of x and of positions along them.
-   The strides of x are 0 where the position stands. */
+   p: x, positions, error, result (dense); n: the size of x's axis, its stride, the number of columns, the
+   strides of x and of positions along them, the rank of the rows, their shape, the strides of x and of
+   positions along them. The strides of x are 0 where the position stands. */
 #include "odometer.h"
 #include "positions.h"
+
+#define ALWAYS static inline __attribute__((always_inline))
 
 typedef struct {
   int64_t size, step, x_step, p_step;
 } line;
 
 /* Without branches, so that it may be vectorised: a position outside is taken for 0. */
-static inline __attribute__((always_inline)) int64_t pick(line l, const T *x, const int64_t *positions, T *result,
-                                                          int64_t c0, int64_t c1) {
+ALWAYS int64_t pick(line l, const T *x, const int64_t *positions, T *result, int64_t c0, int64_t c1) {
   int64_t wrong = 0;
   for (int64_t i = c0; i < c1; i++) {
     const int64_t at = from_start(positions[i * l.p_step], l.size), inside = is_inside(at, l.size);

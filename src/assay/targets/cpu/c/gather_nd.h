@@ -1,8 +1,9 @@
 /* result[b, i, :] = x[b, positions[b, i, 0], positions[b, i, 1], …, :]
 
-   T: an element. Grid: a row for each b and i, a column for each element of what lies below the positions' axes.
-   p: x, positions, error, result (all dense); n: how many i, the number of columns, of positions for one place, and
-   the sizes of their axes. */
+   T: an element. Grid: a row for each b and i, a column for each element of what lies below the positions'
+   axes.
+   p: x, positions, error, result (all dense); n: how many i, the number of columns, of positions for one
+   place, and the sizes of their axes. */
 #include "positions.h"
 
 void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {

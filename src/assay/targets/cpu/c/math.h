@@ -7,6 +7,10 @@
 #include_next <math.h> /* the C library's, in whatever way this file was found */
 #ifndef ASSAY_MATH_H
 #define ASSAY_MATH_H
+#if defined(__GNUC__) && !defined(__clang__)
+/* These passes turn a choice between values into paths of control: no loop around such would vectorise. */
+#pragma GCC optimize("no-thread-jumps", "no-tree-pre")
+#endif
 #include "assay.h"
 #include "convert.h"
 #include "integer.h"
@@ -191,69 +195,65 @@ SCALAR double atan_wide(double x) {
   return __builtin_copysign(turn + (z * s * p + z), x);
 }
 
-#define THROUGH_WIDE(name, x, y) /* the f32 function `name` of a double x */                                   \
-  SCALAR float name##_f32(float narrow) {                                                                    \
-    const double x = narrow;                                                                                 \
-    return (float)(y);                                                                                       \
-  }
-THROUGH_WIDE(expm1, x, __builtin_copysign(exp_wide(x, 1.0), x))
-THROUGH_WIDE(log1p, x, log1p_wide(x))
-THROUGH_WIDE(log2, x, log_wide(x, x - 1.0) * 1.4426950408889634)
-THROUGH_WIDE(log10, x, log_wide(x, x - 1.0) * 0.4342944819032518)
-THROUGH_WIDE(atan, x, atan_wide(x))
-THROUGH_WIDE(asin, x, atan_wide(x / __builtin_sqrt((1.0 - x) * (1.0 + x))))
-THROUGH_WIDE(acos, x, 2.0 * atan_wide(__builtin_sqrt((1.0 - x) / (1.0 + x))))
-THROUGH_WIDE(atanh, x, 0.5 * log1p_wide(2.0 * x / (1.0 - x)))
-THROUGH_WIDE(acosh, x, log1p_wide(x - 1.0 + __builtin_sqrt(x - 1.0) * __builtin_sqrt(x + 1.0)))
+/* Arguments are f32, as doubles. */
+SCALAR float expm1_f32(double x) { return (float)__builtin_copysign(exp_wide(x, 1.0), x); }
+SCALAR float log1p_f32(double x) { return (float)log1p_wide(x); }
+SCALAR float log2_f32(double x) { return (float)(log_wide(x, x - 1.0) * 1.4426950408889634); }
+SCALAR float log10_f32(double x) { return (float)(log_wide(x, x - 1.0) * 0.4342944819032518); }
+SCALAR float atan_f32(double x) { return (float)atan_wide(x); }
+SCALAR float asin_f32(double x) { return (float)atan_wide(x / __builtin_sqrt((1.0 - x) * (1.0 + x))); }
+SCALAR float acos_f32(double x) { return (float)(2.0 * atan_wide(__builtin_sqrt((1.0 - x) / (1.0 + x)))); }
+SCALAR float atanh_f32(double x) { return (float)(0.5 * log1p_wide(2.0 * x / (1.0 - x))); }
 
-SCALAR float asinh_f32(float x) {
-  double wide = x, a = __builtin_fabs(wide);
-  double y = log1p_wide(a + a * (a / (1.0 + __builtin_sqrt(a * a + 1.0))));
-  return (float)__builtin_copysign(a < HUGE_VAL ? y : a, wide);
+SCALAR float acosh_f32(double x) {
+  return (float)log1p_wide(x - 1.0 + __builtin_sqrt(x - 1.0) * __builtin_sqrt(x + 1.0));
 }
 
-SCALAR float sinh_f32(float x) {
-  double wide = x, grown = exp_wide(__builtin_fabs(wide), 1.0);
-  return (float)__builtin_copysign(0.5 * (grown + grown / (grown + 1.0)), wide);
+SCALAR float asinh_f32(double x) {
+  double size = __builtin_fabs(x), y = log1p_wide(size + size * (size / (1.0 + __builtin_sqrt(size * size + 1.0))));
+  return (float)__builtin_copysign(size < HUGE_VAL ? y : size, x);
 }
 
-SCALAR float cosh_f32(float x) {
-  double grown = exp_wide(__builtin_fabs((double)x), 0.0);
+SCALAR float sinh_f32(double x) {
+  double grown = exp_wide(__builtin_fabs(x), 1.0);
+  return (float)__builtin_copysign(0.5 * (grown + grown / (grown + 1.0)), x);
+}
+
+SCALAR float cosh_f32(double x) {
+  double grown = exp_wide(__builtin_fabs(x), 0.0);
   return (float)(0.5 * (grown + 1.0 / grown));
 }
 
-SCALAR float softplus_f32(float x) {
-  double wide = x, rest = log1p_wide(exp_wide(-__builtin_fabs(wide), 0.0));
-  return (float)(wide > 0.0 ? wide + rest : rest);
+SCALAR float softplus_f32(double x) {
+  double rest = log1p_wide(exp_wide(-__builtin_fabs(x), 0.0));
+  return (float)(x > 0.0 ? x + rest : rest);
 }
 
 /* The angle of the point (x, y): that of (|x|, |y|), mirrored. */
-SCALAR float atan2_f32(float y, float x) {
-  double high = y, wide = x, a = __builtin_fabs(high), b = __builtin_fabs(wide);
-  double ratio = a / b, angle = atan_wide(a == b ? (a == 0.0 ? 0.0 : 1.0) : ratio);
-  return (float)__builtin_copysign(bits_of_f64(wide) >> 63 ? 3.141592653589793 - angle : angle, high);
+SCALAR float atan2_f32(double y, double x) {
+  double high = __builtin_fabs(y), wide = __builtin_fabs(x), ratio = high / wide;
+  double angle = atan_wide(high == wide ? (high == 0.0 ? 0.0 : 1.0) : ratio);
+  return (float)__builtin_copysign(bits_of_f64(x) >> 63 ? 3.141592653589793 - angle : angle, y);
 }
 
-SCALAR float hypot_f32(float x, float y) {
-  double a = __builtin_fabs((double)x), b = __builtin_fabs((double)y), length = __builtin_sqrt(a * a + b * b);
+SCALAR float hypot_f32(double x, double y) {
+  double a = __builtin_fabs(x), b = __builtin_fabs(y), length = __builtin_sqrt(a * a + b * b);
   return (float)(a == HUGE_VAL ? a : b == HUGE_VAL ? b : length);
 }
 
-SCALAR float pow_f32(float x, float y) {
-  if (__builtin_constant_p(y) && y == 2.0f) return x * x;
-  if (__builtin_constant_p(y) && y == 3.0f) return (float)((double)x * x * x);
-  double base = x, size = __builtin_fabs(base), exponent = y, half = 0.5 * exponent;
-  double fraction = exponent - __builtin_floor(exponent), odd = fraction + (half - __builtin_floor(half)); /* 0.5 */
-  double power = exponent * log_wide(size, size - 1.0);
-  double result = exp_wide(size == 1.0 ? 0.0 : exponent == 0.0 ? 0.0 : power, 0.0);
-  double invalid = fraction == 0.0 ? result : size == HUGE_VAL ? result : __builtin_fabs(exponent) == HUGE_VAL ? result : (double)NAN;
-  result = base < 0.0 ? invalid : result;
-  return (float)(odd == 0.5 && fraction == 0.0 ? __builtin_copysign(result, base) : result);
+SCALAR float pow_f32(double x, double y) {
+  if (__builtin_constant_p(y) && y == 2.0) return (float)x * (float)x;
+  if (__builtin_constant_p(y) && y == 3.0) return (float)(x * x * x);
+  double size = __builtin_fabs(x), half = 0.5 * y, power = y * log_wide(size, size - 1.0);
+  int whole = __builtin_floor(y) == y, odd = __builtin_floor(half) != half;
+  double result = exp_wide(size == 1.0 || y == 0.0 ? 0.0 : power, 0.0);
+  result = x < 0.0 && size < HUGE_VAL && !whole ? (double)NAN : result;
+  return (float)(whole && odd ? __builtin_copysign(result, x) : result);
 }
 
 /* --- sine and cosine, through f64 */
 
-/* 2^(8 q) · 2/π mod 4 for q = 0 … 13, in parts that are exact in products with an f32 and in sums of these. */
+/* 2^(8 q) · 2/π mod 4 for q = 0 … 13 in three parts: products of the first two with an f32 are exact, and their sum. */
 static const double TURNS_HIGH[14] = {
     0x1.45f304p-1, 0x1.7cc1b7p+1, 0x1.836e4ep+0, 0x1.b72722p+1, 0x1.27220ap+1, 0x1.220a94p+1, 0x1.529fcp-4,
     0x1.29fc26p+0, 0x1.fc2756p+0, 0x1.3abe8p-3, 0x1.abe8fap+1, 0x1.e8fa9ap+1, 0x1.f534dcp+0, 0x1.34ddcp+0,
@@ -270,7 +270,9 @@ static const double TURNS_LOW[14] = {
     0x1.2b32788720840p-49, 0x1.3278872083fcap-49,
 };
 
-/* x as quarter turns: the rest, in [−½, ½] turns, is returned in radians, the whole ones mod 4 in `quarter`. */
+/* x = (quarter + rest) · π/2 with a whole number of quarter turns, of which the lowest bits of `quarter` tell, and a
+   rest in [−½, ½], which is returned in radians. Of x = m · 2^(8 q), m is whole unless q is 0: turns that are left out
+   of the table are whole ones. */
 SCALAR double turned(float x, uint64_t *quarter) {
   uint64_t exponent = bits_of_f32(x) >> 23 & 255;
   uint64_t q = ((exponent < 150 ? 150 : exponent) - 150) >> 3;

@@ -1,14 +1,15 @@
 /* x with a value around it; negative counts crop.
 
    T: an element. Grid: the result's innermost axis in memory across, all other axes down.
-   p: x, the counts before each axis, the value, result; n: the rank, and for each axis, from the outermost of the
-   result's memory on: the result's size, its stride, x's size, x's stride, which axis it is. */
+   p: x, the counts before each axis, the value, result; n: the rank, and, with the axes in the order of
+   the result's memory, its shape, its strides, x's shape, x's strides, and which axes they are. */
 #include "odometer.h"
 
 void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
   (void)scratch;
-  const int64_t last = c->n[0] - 1, *shape = c->n + 1, *strides = shape + last + 1, *x_shape = strides + last + 1;
-  const int64_t *x_strides = x_shape + last + 1, *axes = x_strides + last + 1, *before = (const int64_t *)c->p[1];
+  const int64_t rank = c->n[0], last = rank - 1, *shape = c->n + 1, *strides = shape + rank;
+  const int64_t *x_shape = strides + rank, *x_strides = x_shape + rank, *axes = x_strides + rank;
+  const int64_t *before = (const int64_t *)c->p[1];
   const T value = *(const T *)c->p[2];
   const int64_t step = x_strides[last], to = strides[last];
   odometer row;

@@ -1,8 +1,9 @@
-/* Blocks of a matrix copied to where and how the tiles read them: rows `to_step` apart, elements widened to ACC. */
+/* Blocks of a matrix copied to where and how the tiles read them. */
 #ifndef PANELS_H
 #define PANELS_H
 #include "lanes.h"
 
+/* rows × columns elements, widened: to[i * to_step + j] from from[i * row_step + j * step]. */
 static void copy_block(ACC *to, int64_t to_step, const T *from, int64_t row_step, int64_t step, int64_t rows,
                        int64_t columns) {
   if (step == 1 || columns == 1) {

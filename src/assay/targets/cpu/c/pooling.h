@@ -1,11 +1,11 @@
 /* One number out of each window over three spatial axes (fewer are filled up with axes of one element).
 
-   Results are made in runs along the innermost axis of the result in memory: the channels if CHANNELS_LAST is 1, else
-   the last spatial axis, on which neighbouring windows are STEP elements of x apart.
+   Results are made in runs along the innermost axis of the result in memory: the channels if CHANNELS_LAST is
+   1, else the last spatial axis, on which neighbouring windows are STEP elements of x apart.
    KIND: what becomes of a window; T, W, LOAD, STORE: see storage.h; START: what W begins with.
    Grid: runs across, all other axes of the result down, in the order of memory.
-   p: x, result, and for POSITIONS where each lies; n: the shape of the rows, the length of a run, the strides of x
-   along images and channels, three lines; f: the power of a NORM. */
+   p: x, result, and for POSITIONS where each lies; n: the shape of the rows, the length of a run, the strides
+   of x along images and channels, three lines; f: the power of a NORM. */
 #include "odometer.h"
 
 #define MAXIMUM 1
@@ -90,7 +90,10 @@ ALWAYS range taps(const line *l, int64_t i) {
   return steps_within(i * l->stride - l->before, l->dilation, l->size, l->kernel);
 }
 
-ALWAYS int64_t tap(const line *l, int64_t i, int64_t k) { return i * l->stride - l->before + k * l->dilation; }
+/* Where window i has tap k. */
+ALWAYS int64_t tap(const line *l, int64_t i, int64_t k) {
+  return i * l->stride - l->before + k * l->dilation;
+}
 
 #if KIND == MEAN || KIND == MEAN_WITH_PADDING
 /* How many taps of window i count. */
@@ -114,7 +117,8 @@ ALWAYS void count(results *s, const line *wide, int64_t w, int64_t n, int64_t of
 }
 #endif
 
-/* Take a row of x into `n` results, the first of which is window w of the last axis; `at` is where the row begins. */
+/* Take a row of x into `n` results, the first of which is window w of the last axis; `at` is where the row
+   begins. */
 ALWAYS void take_row(results *s, const line *l, const T *x, int64_t at, int64_t w, int64_t n) {
 #if CHANNELS_LAST
   const range r = taps(l, w);
@@ -148,8 +152,9 @@ ALWAYS void make_run(const call *c, const int64_t *row, int64_t begin, int64_t n
 #endif
   for (int64_t kd = z.begin; kd < z.end; kd++)
     for (int64_t kh = y.begin; kh < y.end; kh++) {
-      const int64_t plane = tap(deep, d, kd), at = tap(high, h, kh);
-      take_row(&s, wide, x + plane * deep->step + at * high->step, (plane * high->size + at) * wide->size, w, n);
+      const int64_t plane = tap(deep, d, kd), at_high = tap(high, h, kh);
+      const int64_t at = (plane * high->size + at_high) * wide->size;
+      take_row(&s, wide, x + plane * deep->step + at_high * high->step, at, w, n);
     }
   for (int64_t i = 0; i < n; i++) {
     ((T *)c->p[1])[to + i] = STORE(made_of(&s, i));

@@ -1,7 +1,7 @@
 /* saturate(round(x / scale) + zero), and NaN as the lowest number
 
-   T, W, LOAD: see storage.h, T being the dtype of x; ROUNDED(w): w as a value of that dtype; HIGH: the highest number;
-   the rest in quantized.h. Grid: rows and columns of x.
+   T, W, LOAD: see storage.h, T being the dtype of x; ROUNDED(w): w as a value of that dtype; HIGH: the
+   highest number; the rest in quantized.h. Grid: rows and columns of x.
    p: x, scale, zero (anything if there is none), result; n: the number of columns, granularity. */
 #include "quantized.h"
 

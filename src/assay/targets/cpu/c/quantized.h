@@ -1,12 +1,17 @@
 /* Numbers that stand for floats, and which scale and zero point belong to a place.
 
    Q: what is stored; LOW: the lowest number; BITS: of a number, fewer than those of Q for tiny integers.
-   S, LOAD_SCALE: elements of scales, and how they are loaded; ZEROS: 1 if there are zero points, which are of Q. */
+   S, LOAD_SCALE: elements of scales, and how they are loaded; ZEROS: 1 if there are zero points, which are of
+   Q. */
 #ifndef QUANTIZED_H
 #define QUANTIZED_H
 #include "convert.h"
 
-enum { TINY = BITS < 8 * sizeof(Q), MASK = (int)((1ull << BITS) - 1), SIGN = LOW < 0 ? 1 << (BITS - 1) : 0 };
+enum {
+  TINY = BITS < 8 * sizeof(Q),
+  MASK = (int)((1ull << BITS) - 1),
+  SIGN = LOW < 0 ? (int)(1u << (BITS - 1)) : 0,
+};
 
 static inline W number_of(Q q) { return (W)(TINY ? ((q & MASK) ^ SIGN) - SIGN : q); }
 

@@ -1,10 +1,11 @@
 /* result[o, j, :] = Σ weights[t, j] · x[o, positions[t, j], :] over t
 
-   X, Y: elements of x and of the result; LOAD and STORE lead from X to W, in which sums are kept, and from W to Y.
+   X, Y: elements of x and of the result; LOAD and STORE lead from X to W, in which sums are kept, and from W
+   to Y.
    LAST: 1 if nothing lies below the axis, else 0.
    Grid: if LAST, j across and o down; else what lies below the axis across, o and j down.
-   p: x, positions, weights (of W), error, result (all dense); n: the sizes of x's axis and of the result's, the number
-   of taps, of elements below the axis. */
+   p: x, positions, weights (of W), error, result (all dense); n: the sizes of x's axis and of the result's,
+   the number of taps, of elements below the axis. */
 #include "positions.h"
 #pragma GCC optimize("fp-contract=fast")
 

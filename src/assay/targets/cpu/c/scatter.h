@@ -1,5 +1,5 @@
-/* How an update meets what is there: COMBINE is one of these. T is an element as it is stored, W as it is computed
-   with, LOAD and STORE lead from one to the other. */
+/* How an update meets what is there: COMBINE is one of these. T is an element as it is stored, W as it is
+   computed with, LOAD and STORE lead from one to the other. */
 #ifndef SCATTER_H
 #define SCATTER_H
 #include "odometer.h"

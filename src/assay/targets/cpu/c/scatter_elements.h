@@ -1,10 +1,10 @@
-/* updates[i, j, …] written to, or combined with, what is there at [i, positions[i, j, …], …], the position standing
-   at one axis, along which updates come one after the other.
+/* updates[i, j, …] written to, or combined with, what is there at [i, positions[i, j, …], …], the position
+   standing at one axis, along which updates come one after the other.
 
    Grid: the last of the other axes across, the rest of them down.
-   p: positions, updates, error, result; n: the size of the result's axis, the number of updates along it, the strides
-   along it and along the columns of positions, updates and result in turn, the rank of the rows, their shape, and
-   the strides along them of positions, updates and result. */
+   p: positions, updates, error, result; n: the size of the result's axis, the number of updates along it, the
+   strides along it and along the columns of positions, updates and result in turn, the rank of the rows,
+   their shape, and the strides along them of positions, updates and result. */
 #include "scatter.h"
 
 void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {

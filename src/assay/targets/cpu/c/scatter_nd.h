@@ -1,8 +1,8 @@
 /* Updates written to, or combined with, what is there at positions[i, :], one after the other.
 
    Grid: one row; a column for each element of what lies below the positions' axes.
-   p: positions, updates, error, result (all dense); n: the number of updates, of columns, of positions for one place,
-   and the sizes of their axes. */
+   p: positions, updates, error, result (all dense); n: the number of updates, of columns, of positions for
+   one place, and the sizes of their axes. */
 #include "scatter.h"
 
 void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {

@@ -1,8 +1,8 @@
 /* How many elements of a sorted sequence lie before each x, with RIGHT also those equal to it.
 
    T, W, LOAD: see storage.h. Grid: x's last axis across, all other axes down.
-   p: edges, x, result (all dense); n: the length of a sequence, the number of columns, the distance from one row's
-   sequence to the next, 0 if there is one for all. */
+   p: edges, x, result (all dense); n: the length of a sequence, the number of columns, the distance from one
+   row's sequence to the next, 0 if there is one for all. */
 #include "storage.h"
 
 void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {

@@ -1,8 +1,8 @@
 /* x[start::step] along some axes, as many elements as the result has room for; starts and steps are data.
 
    T: an element. Grid: the result's last axis across, all other axes down.
-   p: x, starts, steps, error, result (dense); n: the rank, the shape of the result, that of x, the strides of x, and
-   for each axis which of the starts and steps is its own, −1 if none is. */
+   p: x, starts, steps, error, result (dense); n: the rank, the shape of the result, that of x, the strides of
+   x, and for each axis which of the starts and steps is its own, −1 if none is. */
 #include "odometer.h"
 #include "positions.h"
 

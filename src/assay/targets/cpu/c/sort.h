@@ -1,9 +1,10 @@
 /* The first elements of sorted lines and where they came from; stable, NaN the largest.
 
-   T: an unsigned integer as wide as an element; what the bits mean, INFINITE (the bits of ∞, for floats) or SIGNED
-   says. DESCENDING: 1 or 0. Grid: a row for each line, one column. Scratch: two items for each element of a line.
-   p: x, error, sorted, positions (all dense); n: the length of a line, how many elements of it are wanted, and how
-   many lie between neighbours. */
+   T: an unsigned integer as wide as an element; what the bits mean, INFINITE (the bits of ∞, for floats) or
+   SIGNED says. DESCENDING: 1 or 0. Grid: a row for each line, one column. Scratch: two items for each element
+   of a line.
+   p: x, error, sorted, positions (all dense); n: the length of a line, how many elements of it are wanted,
+   and how many lie between neighbours. */
 #include "positions.h"
 
 enum { FEW = 64, LOOK = 32 };

@@ -1,4 +1,5 @@
-/* Elements as they are stored (T) and as they are computed with (W): LOAD and STORE lead from one to the other. */
+/* Elements as they are stored (T) and as they are computed with (W): LOAD and STORE lead from one to the
+   other. */
 #ifndef STORAGE_H
 #define STORAGE_H
 #include "assay.h"

@@ -1,11 +1,12 @@
 /* How an axis is resampled: for each new element the old ones that it is made of, with their weights.
 
-   PLACE(at): where a new element lies among the old ones, one of the functions below; NEAREST: the old element that is
-   copied, one of the roundings below; or else KERNEL: a weight by distance. W: of the weights.
+   PLACE(at): where a new element lies among the old ones, one of the functions below; NEAREST: the old
+   element that is copied, one of the roundings below; or else KERNEL: a weight by distance. W: of the
+   weights.
    Grid: one row; a column for each new element.
-   p: positions (taps, new elements), and as many weights unless NEAREST; n: the old size, the new one, and unless
-   NEAREST the number of taps, the first of them, whether elements beyond the ends count for nothing, whether
-   weights must add up to one;
+   p: positions (taps, new elements), and as many weights unless NEAREST; n: the old size, the new one, and
+   unless NEAREST the number of taps, the first of them, whether elements beyond the ends count for nothing,
+   whether weights must add up to one;
    f: new elements per old one (0: by the sizes), the inverse of the kernel's stretch, the slope of a cubic.
    Scratch: a double for each tap. */
 #include "storage.h"

@@ -2,7 +2,6 @@
 
    A tile is a few rows by a few panels of C. Each element of C is one chain of fused multiply-adds over k in rising
    order, kept in C between blocks of k, so no result depends on how rows, columns or k were cut.
-
    A *panel* is PANEL columns of the right side; its rows are `b_step` elements apart. */
 #ifndef TILE_H
 #define TILE_H
@@ -16,12 +15,15 @@ enum { ROWS = 6, PANELS = 1, MOST = 4 };
 #else
 enum { ROWS = 3, PANELS = 1, MOST = 2 };
 #endif
-ALWAYS int panels_for(int64_t rows) { return rows == 1 ? MOST : rows <= ROWS / 2 ? MAX(MOST / 2, PANELS) : PANELS; }
+
+ALWAYS int panels_for(int64_t rows) {
+  return rows == 1 ? MOST : rows <= ROWS / 2 ? MAX(MOST / 2, PANELS) : PANELS;
+}
 
 typedef struct {
   const ACC *const *row; /* the left side: segment s of row i begins at row[s * rows + i] */
   int64_t rows, segments, begin, length; /* of each segment, `length` elements from `begin` on are used */
-  const B_T *b;
+  const ACC *b;
   int64_t b_step, next_panel;
   ACC *c;
   int64_t c_step;
@@ -36,7 +38,7 @@ ALWAYS void tile(const product *p, int64_t first, ACC *c, int64_t c_step, const 
   if (p->add)
     for (int i = 0; i < rows; i++)
       for (int v = 0; v < width; v++) sum[i][v] = *(loose *)(c + i * c_step + v * WIDTH);
-  const B_T *b = p->b;
+  const ACC *b = p->b;
   const int64_t b_step = p->b_step, next_panel = p->next_panel, length = p->length;
   for (int64_t s = 0; s < p->segments; s++) {
     const ACC *a[ROWS];
@@ -44,7 +46,7 @@ ALWAYS void tile(const product *p, int64_t first, ACC *c, int64_t c_step, const 
 #pragma GCC unroll 4
     for (int64_t k = 0; k < length; k++, b += b_step) {
       vec right[MOST * PARTS];
-      for (int v = 0; v < width; v++) right[v] = LOAD_B(b + v / PARTS * next_panel + v % PARTS * WIDTH);
+      for (int v = 0; v < width; v++) right[v] = *(const loose *)(b + v / PARTS * next_panel + v % PARTS * WIDTH);
       for (int i = 0; i < rows; i++)
         for (int v = 0; v < width; v++) sum[i][v] += a[i][k] * right[v];
     }
@@ -53,11 +55,11 @@ ALWAYS void tile(const product *p, int64_t first, ACC *c, int64_t c_step, const 
     for (int v = 0; v < width; v++) *(loose *)(c + i * c_step + v * WIDTH) = sum[i][v];
 }
 
-#define TILE_OF(n)                                                                    \
-  case n:                                                                             \
-    if (panels == panels_for(n)) tile(p, first, c, c_step, n, panels_for(n));         \
-    else if (panels == PANELS) tile(p, first, c, c_step, n, PANELS);                  \
-    else tile(p, first, c, c_step, n, 1);                                             \
+#define TILE_OF(n)                                                            \
+  case n:                                                                     \
+    if (panels == panels_for(n)) tile(p, first, c, c_step, n, panels_for(n)); \
+    else if (panels == PANELS) tile(p, first, c, c_step, n, PANELS);          \
+    else tile(p, first, c, c_step, n, 1);                                     \
     break;
 
 static void some_rows(const product *p, int64_t first, int64_t rows, int64_t panels, ACC *c, int64_t c_step) {
@@ -77,7 +79,7 @@ ALWAYS int64_t next_rows(int64_t rows) {
   return rows > ROWS && rows <= ROWS + ROWS / 2 ? (rows + 1) / 2 : MIN(rows, ROWS);
 }
 
-/* All rows of `columns` columns of C from p->c on: a multiple of PANEL up to panels_for(p->rows) times, or less. */
+/* All rows of `columns` columns of C from p->c on: as many as `next_columns` says. */
 static void strip(const product *p, int64_t columns) {
   for (int64_t i = 0, n; i < p->rows; i += n) {
     n = next_rows(p->rows - i);
@@ -93,7 +95,6 @@ static void strip(const product *p, int64_t columns) {
   }
 }
 
-/* How many of `columns` columns `strip` takes next. */
 ALWAYS int64_t next_columns(int64_t rows, int64_t columns) {
   const int64_t most = panels_for(rows) * PANEL;
   return columns >= most ? most : MIN(columns, PANEL);

@@ -6,26 +6,38 @@ from collections.abc import Sequence
 
 from assay.ir import dtypes
 from assay.ir.dims import Dim, eq, product
-from assay.ir.dtypes import NUMERIC, DType
+from assay.ir.dtypes import FLOATS, NUMERIC, DType
 from assay.ir.graph import Node
+from assay.ir.types import TensorType
 from assay.targets.cpu import scalar
 from assay.targets.cpu.kernels.elements import bits
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
-from assay.targets.cpu.toolchain import Kernel, template
+from assay.targets.cpu.toolchain import template
 from assay.targets.cpu.views import View
 
 SCRATCH = 5 << 18
 """Bytes that hold the `workspace` of c/gemm.h in every variant."""
-PACKED = (dtypes.f32, dtypes.f64)
-"""The dtypes of weights that are laid out as panels."""
 ROW_GRAIN = 192
 """Rows that one thread takes at a time, so that a panel is read once for all of them."""
 
 
+def arithmetic(dtype: DType) -> dict[str, str]:
+    """What c/lanes.h must be told of elements of `dtype`. Integers wrap, so their sign does not matter."""
+    if dtype in (dtypes.f16, dtypes.bf16):
+        return {"T": "uint16_t", "ACC": "float", dtype.name.upper(): ""}
+    kind = scalar.ctype(dtype) if dtype.is_float else bits(dtype)
+    return {"T": kind, "ACC": kind, "IN_PLACE": ""}
+
+
+def sum_bytes(dtype: DType) -> int:
+    """The size of the sums that are kept for elements of `dtype`."""
+    return max(dtype.numpy.itemsize, 4) if dtype.is_float else dtype.numpy.itemsize
+
+
 def panel_width(dtype: DType) -> int:
-    """The columns of a panel, as c/tile.h has it: 64 bytes."""
-    return 64 // dtype.numpy.itemsize
+    """The columns of a panel, as c/lanes.h has it: 64 bytes of sums."""
+    return 64 // sum_bytes(dtype)
 
 
 def column_grain(columns: Dim) -> int:
@@ -33,18 +45,12 @@ def column_grain(columns: Dim) -> int:
     return 256 if isinstance(columns, int) and columns >= 4096 else 64
 
 
-def gemm(dtype: DType, **defines: object) -> Kernel:
-    """The kernel of c/gemm.h for elements of `dtype`. Integers wrap, so their sign does not matter."""
-    if dtype in (dtypes.f32, dtypes.f64):
-        kind = scalar.ctype(dtype)
-        return template("gemm.h", T=kind, ACC=kind, IN_PLACE="", **defines)
-    if dtype is dtypes.f16:
-        return template("gemm.h", T="_Float16", ACC="float", **defines)
-    if dtype is dtypes.bf16:
-        narrow = {"WIDEN(x)": "bf16_to_f32(x)", "NARROW(x)": "f32_to_bf16(x)"}
-        return Kernel('#include "math.h"\n' + template("gemm.h", T="uint16_t", ACC="float", **narrow, **defines).source)
-    kind = bits(dtype)
-    return template("gemm.h", T=kind, ACC=kind, IN_PLACE="", **defines)
+def other_width(node: Node) -> str:
+    """Why no kernel takes the panels of a node, if they are not as wide as kernels have them."""
+    kind = None if node.inputs[1] is None else node.inputs[1].type
+    assert isinstance(kind, TensorType)
+    assert kind.shape is not None
+    return "" if kind.shape[-1] == panel_width(kind.dtype) else "panels of another width have no kernel"
 
 
 @emits("pack_panels", NUMERIC)
@@ -55,28 +61,41 @@ def pack_panels(p: Planner, node: Node) -> None:
     if lead is None:
         x = p.dense(node.inputs[0])
         lead = View(x.buffer, x.dtype, (product(x.shape[:-2]),), (x.shape[-2] * x.shape[-1],))
-    result = p.result(node.outputs[0])
-    panels, rows, width = result.shape[-3:]
+    matrices = View(x.buffer, x.dtype, (*lead.shape, *x.shape[-2:]), (*lead.strides, *x.strides[-2:]), x.offset)
+    pack(p, matrices, p.result(node.outputs[0]))
+
+
+def pack(p: Planner, matrices: View, panels: View) -> None:
+    """Lay `matrices`, of which the first axis counts, out as `panels`."""
+    count, rows, columns = matrices.shape
+    width, each = panels.shape[-1], panels.shape[-3]
     p.step(
-        template("pack.h", T=bits(x.dtype)),
-        [x, result],
-        [rows, x.shape[-1], width, panels, lead.strides[0], *x.strides[-2:]],
-        rows=lead.shape[0] * panels,
+        template("pack.h", T=bits(panels.dtype)),
+        [matrices, panels],
+        [rows, columns, width, each, *matrices.strides],
+        rows=count * each,
         work=rows * width,
     )
 
 
-@emits("matmul_panels", PACKED)
+@emits("matmul_panels", FLOATS, unless=other_width)
 def matmul_panels(p: Planner, node: Node) -> None:
+    """All rows of x at once, whatever its axes are."""
     x, panels, out = p.dense(node.inputs[0]), p.dense(node.inputs[1]), p.result(node.outputs[0])
-    depth, columns = x.shape[-1], out.shape[-1]
-    _, _, width = panels.shape
-    rows = product(x.shape[:-1])
+    rows, depth = product(x.shape[:-1]), x.shape[-1]
+    multiply(p, View(x.buffer, x.dtype, (1, rows, depth), (0, depth, 1), x.offset), panels, out, out.shape[-1])
+
+
+def multiply(p: Planner, x: View, panels: View, out: View, columns: Dim) -> None:
+    """Rows of x, which has a batch axis before them, times a matrix that lies as panels."""
+    batch, rows, depth = x.shape
+    batch_step, row_step, step = x.strides
+    next_panel = depth * panel_width(x.dtype)
     p.step(
-        gemm(x.dtype, B_PANELS="", B_T=scalar.ctype(x.dtype)),
+        template("gemm.h", PACKED="", **arithmetic(x.dtype)),
         [x, panels, out],
-        [rows, columns, depth, 1, 0, 0, depth, 1, 0, 0, depth * width],
-        rows=rows,
+        [rows, columns, depth, 1, batch_step, 0, row_step, step, 0, 0, next_panel],
+        rows=batch * rows,
         cols=columns,
         row_grain=ROW_GRAIN,
         col_grain=column_grain(columns),
@@ -88,6 +107,7 @@ def matmul_panels(p: Planner, node: Node) -> None:
 
 @emits("matmul", NUMERIC)
 def matmul(p: Planner, node: Node) -> None:
+    """Reads both operands as they lie."""
     x, y = p.view(node.inputs[0]), p.view(node.inputs[1])
     x = x if x.rank > 1 else View(x.buffer, x.dtype, (1, *x.shape), (0, *x.strides), x.offset)
     y = y if y.rank > 1 else View(y.buffer, y.dtype, (*y.shape, 1), (*y.strides, 0), y.offset)
@@ -99,7 +119,7 @@ def matmul(p: Planner, node: Node) -> None:
         x = View(x.buffer, x.dtype, (rows, depth), (depth, 1), x.offset)
     x, y, sizes = _two_batch_axes(p, x, y, batch)
     p.step(
-        gemm(x.dtype),
+        template("gemm.h", **arithmetic(x.dtype)),
         [x, y, out],
         [rows, columns, depth, sizes[1], *x.strides, *y.strides],
         rows=product(sizes) * rows,
@@ -126,7 +146,7 @@ def _two_batch_axes(p: Planner, x: View, y: View, batch: Sequence[Dim]) -> tuple
             blocks.append([axis])
     if len(blocks) > 2:
         return _two_batch_axes(p, p.copied(x), p.copied(y), batch)
-    axes = [[], []][len(blocks) :] + blocks
+    axes = [list[int](), list[int]()][len(blocks) :] + blocks
     sizes = tuple(product(batch[axis] for axis in block) for block in axes)
 
     def joined(view: View) -> View:

@@ -1,21 +1,29 @@
-"""Movement that takes a kernel or a copy: paddings, joins, repetitions, triangles, counts; and windows, which take none."""
+"""Movement that takes a kernel or a copy: joins, paddings, repetitions, triangles, counts; and windows, a view."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import cast
 
-from assay.ir.dims import Dim, floordiv, product
+from assay.ir.dims import Dim, eq, floordiv, product
 from assay.ir.graph import Node
 from assay.ir.types import TensorType
 from assay.ops.shapes import axes_of, axis_of
-from assay.targets.cpu.kernels.elements import MOVABLE, bits
+from assay.targets.cpu.kernels.elements import MOVABLE, bits, require
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
 
 
-@emits("concat", MOVABLE)
+def _unclear_fit(node: Node) -> str:
+    """A reason to refuse to join tensors that may not fit together."""
+    kinds = [cast(TensorType, value.type).shape or () for value in (*node.inputs, *node.outputs) if value is not None]
+    axis = axis_of(node.attrs["axis"], len(kinds[-1]))
+    fits = all(eq(a, b) for shape in kinds for i, (a, b) in enumerate(zip(shape, kinds[-1], strict=True)) if i != axis)
+    return "" if fits else "only a run tells whether the tensors fit together"
+
+
+@emits("concat", MOVABLE, unless=_unclear_fit)
 def concat(p: Planner, node: Node) -> None:
     """Each input is copied to its part of the result, which lies in memory as the first input does."""
     views = [p.view(value) for value in node.inputs]
@@ -112,6 +120,7 @@ def window(p: Planner, node: Node) -> None:
     """Windows overlap in memory."""
     x, attrs = p.view(node.inputs[0]), node.attrs
     axis = axis_of(attrs["axis"], x.rank)
+    require(p, node, x.shape[axis], (attrs["size"] - 1) * attrs["dilation"] + 1, "a window does not fit into its axis")
     steps = (x.strides[axis] * attrs["stride"], x.strides[axis] * attrs["dilation"])
     shape = cast(TensorType, node.outputs[0].type).shape or ()
     p.alias(node.outputs[0], replace(x, shape=shape, strides=(*x.strides[:axis], *steps, *x.strides[axis + 1 :])))

@@ -25,7 +25,7 @@ def _type(value: Value | None) -> TensorType:
 
 
 def _grid(x: TensorType, scale: TensorType, axis: int, block: int) -> tuple[Dim, Dim, list[Dim]] | None:
-    """Rows and columns of x in which scales lie evenly, and how (see `c/quantized.h`); None if they do not, or may not."""
+    """Rows and columns of x in which scales lie evenly, and how (`c/quantized.h`); None if they do not, or may not."""
     shape, scales = x.shape or (), scale.shape or ()
     if all(size == 1 for size in scales):
         return 1, product(shape), [1, 1, 0, 0]

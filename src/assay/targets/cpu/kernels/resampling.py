@@ -1,9 +1,9 @@
-"""Resampling: axis by axis, each new element made of a few old ones. Which ones, a small kernel finds out in each run."""
+"""Resampling, axis by axis: new elements are made of a few old ones. Which ones, a small kernel finds out in a run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from assay.ir.dims import Dim, product
@@ -22,12 +22,14 @@ _REACH = {"linear": 1, "cubic": 2}
 
 
 def _refusal(node: Node) -> str:
-    attrs, kinds = node.attrs, [cast(TensorType, value.type) for value in (node.inputs[0], *node.outputs) if value]
+    attrs = node.attrs
+    kinds = [cast(TensorType, value.type) for value in (node.inputs[0], *node.outputs) if value is not None]
     if attrs["transform"] == "crop":
         return "there is no kernel that resizes a part of a tensor"
     if attrs["mode"] != "nearest" and kinds[0].dtype not in FLOATS:
         return f"there is no kernel that interpolates {kinds[0].dtype}"
-    sizes = [kind.shape[axis] for kind in kinds if kind.shape is not None for axis in attrs["axes"]]
+    axes: Sequence[int] = attrs["axes"]
+    sizes = [kind.shape[axis] for kind in kinds if kind.shape is not None for axis in axes]
     if attrs["antialias"] and not attrs["scales"] and not all(isinstance(size, int) for size in sizes):
         return "how many elements a filter covers is known only when the program runs"
     return ""
