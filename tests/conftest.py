@@ -7,4 +7,5 @@ import tempfile
 
 _FOLDER = tempfile.TemporaryDirectory(prefix="assay-tests-")
 os.environ["ASSAY_CACHE_DIR"] = _FOLDER.name
+os.environ["ASSAY_TARGET"] = "reference"  # unless a test names another: the oracle is what others are measured by
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")

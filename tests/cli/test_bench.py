@@ -137,10 +137,10 @@ def test_the_machine_tells_of_itself() -> None:
     before, all_before = cpu_of(os.getpid()), cpu_of_all()
     if before is None or all_before is None:
         pytest.skip("no Linux")
-    end = time.perf_counter() + 0.2
-    while time.perf_counter() < end:
+    end = time.process_time() + 0.1
+    while time.process_time() < end:
         pass
-    assert 0.05 < (cpu_of(os.getpid()) or 0) - before < 5
+    assert (cpu_of(os.getpid()) or 0) >= before + 0.05
     assert (cpu_of_all() or 0) > all_before
     assert cpu_of(None) is None
 
@@ -316,6 +316,7 @@ def test_a_torch_model_in_all_forms(tmp_path: Path) -> None:
     assert np.array_equal(again[1].plain[0], truth.plain[0])
     for name in (SELF, "eager"):
         contestant = ENTRIES[name].make(material, 1, "reference")
+        contestant.read()
         contestant.prepare()
         assert not truth.judge(contestant.outputs()).complaint
     torch.set_grad_enabled(True)

@@ -19,7 +19,7 @@ from assay.ir import dtypes
 from assay.ir.dtypes import Array
 from assay.ops import CORE
 from assay.ops.registry import Tolerance, evaluate
-from assay.targets.cpu.toolchain import FLAGS, SOURCES, Kernel, find_compiler, toolchain
+from assay.targets.cpu.toolchain import FLAGS, SOURCES, Kernel, find_compiler, shared_toolchain
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
 
@@ -75,7 +75,7 @@ def source() -> str:
 
 @cache
 def library() -> ctypes.CDLL:
-    tools = toolchain()
+    tools = shared_toolchain()
     assert tools is not None
     return tools.load([Kernel(source())])[0]
 

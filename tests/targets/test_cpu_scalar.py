@@ -22,7 +22,7 @@ from assay.ops import CORE
 from assay.ops.builder import Builder
 from assay.ops.registry import OpDef, Tolerance, evaluate
 from assay.targets.cpu import scalar
-from assay.targets.cpu.toolchain import Kernel, find_compiler, toolchain
+from assay.targets.cpu.toolchain import Kernel, find_compiler, shared_toolchain
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
 
@@ -123,7 +123,7 @@ def special_values(dtype: DType) -> list[Any]:
 
 def compiled(group: Sequence[Case]) -> list[Any]:
     """The loops of some cases, as functions."""
-    tools = toolchain()
+    tools = shared_toolchain()
     assert tools is not None
     loops = "".join(f"void loop{i}{case.source}" for i, case in enumerate(group))
     (library,) = tools.load([Kernel(f'#include "math.h"\n{loops}')])

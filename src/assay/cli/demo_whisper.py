@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from assay.cli.output import Report
 
-_TARGET = "reference"
+_TARGET = "cpu"
 _SHOWN = 30
 
 

@@ -13,7 +13,10 @@ from assay.cli.inputs import DimOption, InputOption, ModelArgument, RandomOption
 from assay.cli.output import JsonOption, Report, reporting
 
 TargetOption = Annotated[
-    str, typer.Option("--target", "-t", metavar="TARGET", help="Where to run; `assay targets` lists them.")
+    str,
+    typer.Option(
+        "--target", "-t", metavar="TARGET", envvar="ASSAY_TARGET", help="Where to run; `assay targets` lists them."
+    ),
 ]
 ModeOption = Annotated[
     str, typer.Option("--mode", metavar="exact|precise", help="Round at every op, or carry floats in f64.")
@@ -28,7 +31,7 @@ def run(
     inputs: InputOption = None,
     random: RandomOption = None,
     dim: DimOption = None,
-    target: TargetOption = "reference",
+    target: TargetOption = "cpu",
     mode: ModeOption = "exact",
     output: OutputOption = None,
     json: JsonOption = None,

@@ -40,7 +40,7 @@ def trace(
     output: FolderOption,
     backward: BackwardOption = False,
     dynamic: DynamicOption = None,
-    target: TargetOption = "reference",
+    target: TargetOption = "cpu",
     force: ForceOption = False,
     json: JsonOption = None,
 ) -> None:

@@ -10,7 +10,7 @@ import importlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from assay.errors import NotFound, hint_for
 from assay.evidence.bench_models import Material, arrays, read_program, torch_model
@@ -22,7 +22,11 @@ from assay.runtime.targets import make_target
 
 
 class Contestant(Protocol):
-    """A model in somebody's hands. Making one reads the model into memory, which is not timed."""
+    """A model in somebody's hands. Making one imports libraries; neither that nor reading the model is timed."""
+
+    def read(self) -> None:
+        """Read the model into memory, unless preparing it does that."""
+        ...
 
     def prepare(self) -> None:
         """Do all that has to be done once before the model can run."""
@@ -42,6 +46,9 @@ class Contestant(Protocol):
 
 
 class _Peer:
+    def read(self) -> None:
+        """Most read their file when they prepare it."""
+
     def placed(self) -> dict[str, int]:
         """Peers do not tell."""
         return {}
@@ -51,8 +58,16 @@ class Eager(_Peer):
     """torch as it is, without gradients."""
 
     def __init__(self, material: Material, threads: int, target: str) -> None:
-        self._torch = _torch(threads)
-        self._module, self._args, self._kwargs = torch_model(material.subject)
+        self._torch, self._subject = importlib.import_module("torch"), material.subject
+        self._torch.set_num_threads(threads)
+        self._torch.set_grad_enabled(False)
+        self._module: Any = None
+        self._args: tuple[Any, ...] = ()
+        self._kwargs: dict[str, Any] = {}
+
+    def read(self) -> None:
+        """Build the module."""
+        self._module, self._args, self._kwargs = torch_model(self._subject)
 
     def prepare(self) -> None:
         """There is nothing to do."""
@@ -72,11 +87,11 @@ class Inductor(Eager):
     def __init__(self, material: Material, threads: int, target: str) -> None:
         super().__init__(material, threads, target)
         importlib.import_module("torch._inductor.compile_fx")
+        config: Any = importlib.import_module("torch._inductor.config")
+        config.freezing = True
 
     def prepare(self) -> None:
         """Compile, and make one call, since nothing is compiled before that."""
-        config: Any = importlib.import_module("torch._inductor.config")
-        config.freezing = True
         self._module = self._torch.compile(self._module, dynamic=False)
         self.run()
 
@@ -85,17 +100,20 @@ class OnnxRuntime(_Peer):
     """onnxruntime on the ONNX file, all optimizations on, which is the default."""
 
     def __init__(self, material: Material, threads: int, target: str) -> None:
-        self._file, self._threads, self._inputs = material.onnx, threads, material.inputs()
+        self._library, self._file, self._inputs = (
+            importlib.import_module("onnxruntime"),
+            material.onnx,
+            material.inputs(),
+        )
+        self._options: Any = self._library.SessionOptions()
+        self._options.log_severity_level = 4
+        self._options.intra_op_num_threads = threads
         self._session: Any = None
         self._feeds: dict[str, Array] = {}
 
     def prepare(self) -> None:
         """Create the session."""
-        ort = importlib.import_module("onnxruntime")
-        options = ort.SessionOptions()
-        options.log_severity_level = 4
-        options.intra_op_num_threads = self._threads
-        self._session = ort.InferenceSession(self._file, options, providers=["CPUExecutionProvider"])
+        self._session = self._library.InferenceSession(self._file, self._options, providers=["CPUExecutionProvider"])
         self._feeds = _named([each.name for each in self._session.get_inputs()], self._inputs)
 
     def run(self) -> Any:
@@ -111,7 +129,7 @@ class OpenVino(_Peer):
     """OpenVINO on the ONNX file: one inference at a time (`LATENCY`), f32 where it would choose bf16."""
 
     def __init__(self, material: Material, threads: int, target: str) -> None:
-        self._file, self._inputs = material.onnx, material.inputs()
+        self._library, self._file, self._inputs = importlib.import_module("openvino"), material.onnx, material.inputs()
         self._settings = {
             "INFERENCE_NUM_THREADS": threads,
             "PERFORMANCE_HINT": "LATENCY",
@@ -122,7 +140,7 @@ class OpenVino(_Peer):
 
     def prepare(self) -> None:
         """Read and compile the model."""
-        core = importlib.import_module("openvino").Core()
+        core = self._library.Core()
         model = core.compile_model(core.read_model(self._file), "CPU", self._settings)
         self._request = model.create_infer_request()
         self._feeds = dict(enumerate(self._inputs))
@@ -141,17 +159,21 @@ class Assay:
 
     def __init__(self, material: Material, threads: int, target: str) -> None:
         self._options, self._inputs = SessionOptions(target=target), material.inputs()
-        self._source: Any = material.onnx
+        self._program, self._source = material.program, cast(Any, material.onnx)
         make_target(target, self._options.mode, self._options.limits)
-        if material.program is not None:
-            importlib.import_module("assay.frontends.torch.exported")
-            self._source = read_program(material.program)
+        importlib.import_module(f"assay.frontends.{'torch.exported' if material.program else 'onnx'}")
         self._session: Any = None
         self._feeds: dict[str, Array] = {}
 
+    def read(self) -> None:
+        """Read the program; a session reads an ONNX file itself."""
+        if self._program is not None:
+            self._source = read_program(self._program)
+
     def prepare(self) -> None:
-        """Make the session."""
-        self._session = load(self._source, self._options)
+        """Make the session, which is all that stays."""
+        source, self._source = self._source, None
+        self._session = load(source, self._options)
         self._feeds = _named(self._session.input_names, self._inputs)
 
     def run(self) -> Any:
@@ -165,13 +187,6 @@ class Assay:
     def placed(self) -> dict[str, int]:
         """How many nodes run on each target."""
         return dict(Counter(node.target for node in self._session.explain().nodes))
-
-
-def _torch(threads: int) -> Any:
-    torch = importlib.import_module("torch")
-    torch.set_num_threads(threads)
-    torch.set_grad_enabled(False)
-    return torch
 
 
 def _named(names: Sequence[str], inputs: Sequence[Array]) -> dict[str, Array]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 import resource
 import signal
@@ -79,10 +78,9 @@ def redirect_errors(log: Path) -> None:
 
 
 def _prepared(task: Task) -> tuple[Contestant, Ready]:
-    entry = ENTRIES[task.contestant]
-    importlib.import_module(entry.package)
+    contestant = ENTRIES[task.contestant].make(task.material, task.threads, task.target)
     before = _memory("VmRSS")
-    contestant = entry.make(task.material, task.threads, task.target)
+    contestant.read()
     _forget_peak()
     prepared = _timed(contestant.prepare)
     first_run = _timed(contestant.run)

@@ -34,7 +34,7 @@ _ORT_NAMES = {
     "c128": "complex128",
     "string": "string",
 }
-_ORT_PROVIDERS = {"CPUExecutionProvider": "reference"}
+_ORT_PROVIDERS = {"CPUExecutionProvider": "cpu"}
 
 
 @dataclass(frozen=True, slots=True)

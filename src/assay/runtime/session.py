@@ -20,7 +20,7 @@ from assay.passes import STANDARD, UNFOLDED, apply
 from assay.passes.hoist import hoist
 from assay.runtime.feeds import check_feeds, place_of
 from assay.runtime.partition import Placement, Plan, Segment, partition, transferred_bytes, waiting
-from assay.runtime.targets import make_target
+from assay.runtime.targets import default_target, make_target
 from assay.targets.base import Event, Executable, Observer, Target
 
 
@@ -28,7 +28,7 @@ from assay.targets.base import Event, Executable, Observer, Target
 class SessionOptions:
     """How a session works. `decomposed` runs milli-ops alone; `optimize` runs the standard passes."""
 
-    target: str = "reference"
+    target: str = field(default_factory=default_target)
     mode: str = "exact"
     decomposed: bool = False
     optimize: bool = True

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from typing import cast
 
 from assay.errors import NotFound, hint_for
@@ -24,6 +25,11 @@ def _cpu(mode: str, limits: Limits) -> Target:
 
 
 _TARGETS: dict[str, Callable[[str, Limits], Target]] = {"reference": _reference, "cpu": _cpu}
+
+
+def default_target(environment: Mapping[str, str] = os.environ) -> str:
+    """The target of those who name none: `$ASSAY_TARGET`, else the native one."""
+    return environment.get("ASSAY_TARGET", "") or "cpu"
 
 
 def target_names() -> list[str]:

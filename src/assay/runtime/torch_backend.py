@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
@@ -26,7 +26,7 @@ from assay.passes.hoist import hoist
 from assay.runtime.graph_cache import lowered_graph
 from assay.runtime.session import Program, optimized, place_program
 from assay.store import open_store
-from assay.runtime.targets import make_target
+from assay.runtime.targets import default_target, make_target
 from assay.runtime.torch_call import call, check_devices
 from assay.runtime.torch_graphs import CompiledGraph, Phase, current_observer, record
 from assay.runtime.torch_state import Prepared
@@ -44,7 +44,7 @@ class Options:
     of the aten graphs when they run, unoptimised. `cache` keeps lowered graphs on disk; a path says where.
     """
 
-    target: str = "reference"
+    target: str = field(default_factory=default_target)
     mode: str = "exact"
     strict: bool = False
     observe: Observe | None = None

@@ -16,7 +16,7 @@ from assay.targets.base import YES, Executable, Probe, Support
 from assay.targets.cpu import kernels, scalar
 from assay.targets.cpu.executable import CpuExecutable
 from assay.targets.cpu.registry import EMITTERS
-from assay.targets.cpu.toolchain import find_compiler, toolchain
+from assay.targets.cpu.toolchain import find_compiler, shared_toolchain
 from assay.targets.cpu.prepack import prepack
 
 __all__ = ["CpuTarget", "kernels"]
@@ -49,7 +49,7 @@ class CpuTarget:
 
     def compile(self, segment: Graph) -> Executable:
         """The segment as native code; CompileFailed if the compiler cannot make it."""
-        chain = toolchain()
+        chain = shared_toolchain()
         if chain is None:
             raise CompileFailed("there is no C compiler", hint="install gcc or clang, or set CC")
         return CpuExecutable(segment, chain)

@@ -111,7 +111,7 @@ class Toolchain:
 
 
 @cache
-def toolchain() -> Toolchain | None:
+def shared_toolchain() -> Toolchain | None:
     """The toolchain of this process; None without a compiler."""
     compiler = find_compiler()
     return None if compiler is None else Toolchain(compiler, open_store())
