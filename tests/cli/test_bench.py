@@ -493,3 +493,10 @@ def test_an_error_leaves_earlier_records_as_they_are(model: Path, tmp_path: Path
     done = invoke(model, *QUICK, "--peer", "onnxruntime", "--resume", "--json", path)
     assert isinstance(done.exception, BadFeed)
     assert path.read_text() == before
+
+
+def test_the_documentation_has_a_place_for_the_tables(tmp_path: Path) -> None:
+    page = tmp_path / "performance.md"
+    page.write_text((Path(__file__).parents[2] / "docs" / "performance.md").read_text())
+    write_page(page, a_run())
+    assert "two, inductor: failed" in page.read_text()

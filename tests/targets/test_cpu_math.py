@@ -52,6 +52,12 @@ CONVERSIONS = {
     "rounded_bf16": ("float", "float"),
 }
 
+CHAINS = {
+    "choices": "pow_f32(cos_f32(x[i] < 0 ? 0 : x[i]), x[i])",
+    "narrow": "rounded_f16(log_f32(rounded_f16(max_f32(rounded_f16(x[i]), 0))))",
+}
+"""Functions one after the other, of which compilers like to make branches."""
+
 
 def source() -> str:
     """A plain loop over each function, one a line."""
@@ -70,7 +76,12 @@ def source() -> str:
         f" for (int64_t i = 0; i < n; i++) y[i] = {name}(x[i]); }}"
         for name, (given, result) in CONVERSIONS.items()
     ]
-    return "\n".join(['#include "math.h"', *unary, *binary, *conversions, ""])
+    chains = [
+        f"void {name}_loop(const float *restrict x, float *restrict y, int64_t n) {{"
+        f" for (int64_t i = 0; i < n; i++) y[i] = {text}; }}"
+        for name, text in CHAINS.items()
+    ]
+    return "\n".join(['#include "math.h"', *unary, *binary, *conversions, *chains, ""])
 
 
 @cache

@@ -10,7 +10,7 @@ import importlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 from assay.errors import NotFound, hint_for
 from assay.evidence.bench_models import Material, arrays, read_program, torch_model
@@ -159,7 +159,8 @@ class Assay:
 
     def __init__(self, material: Material, threads: int, target: str) -> None:
         self._options, self._inputs = SessionOptions(target=target), material.inputs()
-        self._program, self._source = material.program, cast(Any, material.onnx)
+        self._program = material.program
+        self._source: Any = material.onnx
         make_target(target, self._options.mode, self._options.limits)
         importlib.import_module(f"assay.frontends.{'torch.exported' if material.program else 'onnx'}")
         self._session: Any = None

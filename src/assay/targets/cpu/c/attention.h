@@ -75,19 +75,28 @@ ALWAYS void transpose(vec *x) {
   }
 }
 
+/* WIDTH × WIDTH numbers transposed, of which `rows` rows of `columns` each are there and the others are zero. */
+#define TILE(name, TYPE, VALUE)                                                             \
+  ALWAYS void name(const TYPE *from, int64_t step, int64_t rows, int64_t columns, vec *x) { \
+    W tile[WIDTH][WIDTH] __attribute__((aligned(VECTOR_BYTES))) = {0};                      \
+    for (int64_t i = 0; i < MIN(rows, WIDTH); i++, from += step)                            \
+      if (columns >= WIDTH)                                                                 \
+        _Pragma("omp simd") for (int j = 0; j < WIDTH; j++) tile[i][j] = VALUE(from[j]);    \
+      else                                                                                  \
+        for (int j = 0; j < columns; j++) tile[i][j] = VALUE(from[j]);                      \
+    memcpy(x, tile, sizeof tile);                                                           \
+    transpose(x);                                                                           \
+  }
+TILE(query_tile, T, LOAD)
+TILE(mask_tile, MASK, BIAS)
+
 /* to[j][i] = from[i][j] · factor for i < rows, j < columns; zero for the rows up to SIDE. */
 static void pack(const T *from, int64_t step, int64_t rows, int64_t columns, W factor, W *to) {
   for (int64_t i = 0; i < SIDE; i += WIDTH)
     for (int64_t j = 0; j < columns; j += WIDTH) {
-      const int64_t n = MIN(WIDTH, columns - j);
-      vec x[WIDTH] = {0};
-      for (int64_t l = 0; l < MIN(WIDTH, rows - i); l++) {
-        const T *row = from + (i + l) * step + j;
-        if (n == WIDTH) for (int m = 0; m < WIDTH; m++) x[l][m] = LOAD(row[m]);
-        else for (int m = 0; m < n; m++) x[l][m] = LOAD(row[m]);
-      }
-      transpose(x);
-      for (int64_t m = 0; m < n; m++) *(vec *)(to + (j + m) * SIDE + i) = x[m] * factor;
+      vec x[WIDTH];
+      query_tile(from + i * step + j, step, rows - i, columns - j, x);
+      for (int64_t m = 0; m < MIN(WIDTH, columns - j); m++) *(vec *)(to + (j + m) * SIDE + i) = x[m] * factor;
     }
 }
 
@@ -229,14 +238,15 @@ static void cap(W *scores, int64_t count, W most) {
 
 static void add_mask(const panel *p, const block *b, const MASK *mask, int64_t step, int64_t key_step, W *scores) {
   mask += p->first * step + b->first * key_step;
-  if (step == 0 && p->side == SIDE)
-    for (int64_t i = 0; i < b->count; i++) {
-      const W bias = BIAS(mask[i * key_step]);
-      for (int j = 0; j < SIDE; j++) scores[i * SIDE + j] += bias;
+  const int64_t tiled = p->side == SIDE && key_step == 1 ? SIDE : 0;
+  for (int64_t i = 0; i < tiled; i += WIDTH)
+    for (int64_t j = 0; j < b->count; j += WIDTH) {
+      vec x[WIDTH];
+      mask_tile(mask + i * step + j, step, p->count - i, b->count - j, x);
+      for (int64_t m = 0; m < MIN(WIDTH, b->count - j); m++) *(vec *)(scores + (j + m) * SIDE + i) += x[m];
     }
-  else
-    for (int64_t j = 0; j < p->count; j++)
-      for (int64_t i = 0; i < b->count; i++) scores[i * p->side + j] += BIAS(mask[j * step + i * key_step]);
+  for (int64_t i = tiled; i < p->count; i++)
+    for (int64_t j = 0; j < b->count; j++) scores[j * p->side + i] += BIAS(mask[i * step + j * key_step]);
 }
 
 /* Leave out the keys behind each query's own place. */
