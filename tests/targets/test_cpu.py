@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from assay.ops.registry import OpDef, Sample
 from assay.runtime.session import place_program
 from assay.targets.cpu import CpuTarget
 
+ROOT = Path(__file__).parent.parent.parent
 LEVELS = ("shapes", "symbols and fixed values")
 TARGET = CpuTarget("exact", DEFAULT)
 
@@ -52,3 +55,8 @@ def given(sample: Sample, graph: Graph) -> Iterator[Any]:
     present = [index for index, value in enumerate(sample.inputs) if value is not None]
     free = [index for index in present if index not in sample.fixed]
     return (sample.inputs[index] for index in (free if len(graph.inputs) < len(present) else present))
+
+
+def test_the_list_of_native_ops_in_the_docs_is_up_to_date() -> None:
+    tool = runpy.run_path(str(ROOT / "tools" / "nativetable.py"))
+    assert (ROOT / "docs" / "native-ops.md").read_text() == tool["table"](), "run python tools/nativetable.py"

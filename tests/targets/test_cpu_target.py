@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay.errors import RunFailed
+from assay.errors import LimitExceeded, RunFailed
 from assay.ir import dtypes
 from assay.ir.dims import symbol
 from assay.ir.graph import Graph, Value
@@ -104,6 +104,17 @@ def test_a_position_outside_is_an_error_that_names_the_node() -> None:
     with pytest.raises(RunFailed, match="gather"):
         program.run([data, np.array([0, 5, 1])])
     np.testing.assert_array_equal(program.run([data, np.array([0, 4, -1])])[0], data[[0, 4, -1]])
+
+
+def test_sizes_are_checked_before_memory_is_asked_for() -> None:
+    b = Builder()
+    x = b.input(TensorType(dtypes.f32, (symbol("n", 1),)))
+    cube = b.add(b.add(x, b.unsqueeze(x, axes=(1,))), b.unsqueeze(x, axes=(1, 2)))
+    program = compiled(b.finish("g", [x], [cube]))
+    assert program.run([np.ones(3, np.float32)])[0].tolist() == np.full((3, 3, 3), 3.0).tolist()
+    for count in (3000, 3_000_000):  # 108 GB; more bytes than 64 bits count
+        with pytest.raises(LimitExceeded):
+            program.run([np.ones(count, np.float32)])
 
 
 def test_inputs_may_lie_anyhow_and_are_left_alone() -> None:

@@ -290,19 +290,30 @@ class Program:
         for index, (segment, (executable, _)) in enumerate(zip(plan.segments, executables, strict=True)):
             dead = tuple(value for value, at in last.items() if at == index and value not in kept)
             self._stages.append((executable, segment.graph, dead))
+        constants = plan.graph.constants
+        self._fixed = {value: constants[value] for value in plan.graph.outputs if value in constants}
+        self._whole = executables[0][0] if _is_all(plan) else None
 
     def run(self, inputs: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
         """The graph's outputs."""
+        if self._whole is not None:
+            return self._whole.run(inputs, observer)
         graph = self.plan.graph
-        values: dict[Value, Any] = dict(zip(graph.inputs, inputs, strict=True))
-        constant_outputs = {value: graph.constants[value] for value in graph.outputs if value in graph.constants}
-        values.update(constant_outputs)
+        values: dict[Value, Any] = {**self._fixed, **dict(zip(graph.inputs, inputs, strict=True))}
         for executable, segment, dead in self._stages:
             results = executable.run([values[value] for value in segment.inputs], observer)
             values.update(zip(segment.outputs, results, strict=True))
             for value in dead:
                 values.pop(value, None)
         return tuple(values[value] for value in graph.outputs)
+
+
+def _is_all(plan: Plan) -> bool:
+    """Whether the first segment takes the inputs and gives the outputs of the whole graph, as they are."""
+    if len(plan.segments) != 1:
+        return False
+    segment = plan.segments[0].graph
+    return segment.inputs == plan.graph.inputs and segment.outputs == plan.graph.outputs
 
 
 def _compiled(segment: Segment, oracle: Target) -> tuple[Executable, str]:

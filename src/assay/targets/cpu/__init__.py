@@ -52,7 +52,7 @@ class CpuTarget:
         chain = shared_toolchain()
         if chain is None:
             raise CompileFailed("there is no C compiler", hint="install gcc or clang, or set CC")
-        return CpuExecutable(segment, chain)
+        return CpuExecutable(segment, chain, self.limits)
 
     def _refusal(self, node: Node) -> str:
         if self.mode != "exact":

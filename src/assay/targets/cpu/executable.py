@@ -13,25 +13,27 @@ from typing import Any
 
 import numpy as np
 
-from assay.errors import RunFailed
+from assay.errors import LimitExceeded, RunFailed
 from assay.ir.dtypes import Array
 from assay.ir.graph import Graph
+from assay.limits import Limits
 from assay.targets.base import Event, Observer
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.tape import encode
 from assay.targets.cpu.toolchain import Kernel, Toolchain
 from assay.targets.cpu.views import View
 
+_TOO_LARGE = -2
 _MACHINE = Kernel('#include "machine.c"\n')
 
 
 class CpuExecutable:
     """A planned segment. Threads may run it at the same time: each run has a frame of its own."""
 
-    def __init__(self, graph: Graph, toolchain: Toolchain, *, fused: bool = True) -> None:
+    def __init__(self, graph: Graph, toolchain: Toolchain, limits: Limits, *, fused: bool = True) -> None:
         graph = replace(graph, constants={value: _strided(array) for value, array in graph.constants.items()})
         self.graph = graph
-        self._toolchain = toolchain
+        self._toolchain, self._limits = toolchain, limits
         plan = Planner(graph, fused=fused)
         self._plan = plan
         kernels = list(dict.fromkeys(part.kernel for s in plan.tape.steps for part in (s, s.continued) if part))
@@ -42,7 +44,7 @@ class CpuExecutable:
             for kernel, library in zip(kernels, libraries, strict=True)
         }
         self._results = _Results(plan)
-        self._encoded = encode(plan.tape, plan.errors, addresses)
+        self._encoded = encode(plan.tape, plan.errors, addresses, limits.tensor_bytes)
         self._tape = ctypes.byref(self._encoded.header)
         self._constants = list(graph.constants.values())
         self._constant_places = [_address(array) for array in self._constants]
@@ -84,7 +86,7 @@ class CpuExecutable:
             if self._plain is None:
                 made = tuple(value for node in self.graph.nodes for value in node.outputs)
                 whole = Graph(self.graph.name, self.graph.inputs, made, self.graph.nodes, self.graph.constants)
-                self._plain = CpuExecutable(whole, self._toolchain, fused=False)
+                self._plain = CpuExecutable(whole, self._toolchain, self._limits, fused=False)
         return self._plain._told(inputs, observer, self.graph)  # noqa: SLF001
 
     def _told(self, inputs: Sequence[Any], observer: Observer, graph: Graph) -> tuple[Any, ...]:
@@ -165,9 +167,11 @@ class _Frame:
         sizes = np.empty(len(results.slots), np.int64)
         count = len(results.slots)
         self._fitted = None
-        if self._machine.frame_fit(
-            self._tape, self._frame, _address(values), _address(results.slots), count, _address(sizes)
-        ):
+        arguments = (_address(values), _address(results.slots), count, _address(sizes))
+        failed = self._machine.frame_fit(self._tape, self._frame, *arguments)
+        if failed == _TOO_LARGE:
+            raise LimitExceeded("a tensor would exceed the limit", hint="check the sizes, or raise Limits.tensor_bytes")
+        if failed:
             raise RunFailed("there is not enough memory to run this")
         self._layout = results.layout(sizes.tolist())
         self._fitted = symbols

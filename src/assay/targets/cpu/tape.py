@@ -115,6 +115,7 @@ class _Header(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int32) for name in ("symbols", "size_ops", "buffers", "steps")),
         *((name, ctypes.c_int32) for name in ("operands", "numbers", "errors", "unused")),
+        ("limit", ctypes.c_int64),
         *((name, ctypes.c_void_p) for name in ("size_op", "constant", "buffer", "operand", "number", "real", "step")),
     )
 
@@ -129,8 +130,8 @@ class Encoded:
     """What the header points to."""
 
 
-def encode(tape: Tape, error_buffer: Buffer, addresses: dict[Kernel, int]) -> Encoded:
-    """The tape as tables. `addresses` says where the kernels are."""
+def encode(tape: Tape, error_buffer: Buffer, addresses: dict[Kernel, int], limit: int) -> Encoded:
+    """The tape as tables. `addresses` says where the kernels are, `limit` how many bytes one buffer may have."""
     order = [part for step in tape.steps for part in _with_continuation(step)]
     lives = _lives(tape, order)
     arena = sorted((b for b in lives if not b.given), key=lambda buffer: lives[buffer][0])
@@ -156,7 +157,7 @@ def encode(tape: Tape, error_buffer: Buffer, addresses: dict[Kernel, int]) -> En
         np.array(rows, _STEP),
     )
     counts = (len(sizes.symbols), len(sizes.ops), len(buffers), len(order), len(operands), len(numbers))
-    header = _Header(*counts, len(tape.errors), 0, *(each.ctypes.data for each in tables))
+    header = _Header(*counts, len(tape.errors), 0, limit, *(each.ctypes.data for each in tables))
     return Encoded(header, tuple(order), tables)
 
 

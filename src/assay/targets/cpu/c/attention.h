@@ -26,7 +26,7 @@
 #define APART static __attribute__((noinline)) /* so that its loops have all registers */
 #define UNROLL _Pragma("GCC unroll 16")
 
-typedef W vec __attribute__((vector_size(VECTOR_BYTES)));
+typedef W vec __attribute__((vector_size(VECTOR_BYTES), may_alias));
 typedef __typeof__((vec){0} > (vec){0}) lanes;
 enum { WIDTH = LANES(W), SIDE = 2 * WIDTH, ROWS = VECTOR_BYTES == 64 ? 12 : 6, FEW = 4 };
 
@@ -78,13 +78,12 @@ ALWAYS void transpose(vec *x) {
 /* WIDTH × WIDTH numbers transposed, of which `rows` rows of `columns` each are there and the others are zero. */
 #define TILE(name, TYPE, VALUE)                                                             \
   ALWAYS void name(const TYPE *from, int64_t step, int64_t rows, int64_t columns, vec *x) { \
-    W tile[WIDTH][WIDTH] __attribute__((aligned(VECTOR_BYTES))) = {0};                      \
-    for (int64_t i = 0; i < MIN(rows, WIDTH); i++, from += step)                            \
+    for (int i = 0; i < WIDTH; i++) x[i] = (vec){0};                                        \
+    for (W *to = (W *)x; to < (W *)(x + MIN(rows, WIDTH)); to += WIDTH, from += step)       \
       if (columns >= WIDTH)                                                                 \
-        _Pragma("omp simd") for (int j = 0; j < WIDTH; j++) tile[i][j] = VALUE(from[j]);    \
+        _Pragma("omp simd") for (int j = 0; j < WIDTH; j++) to[j] = VALUE(from[j]);         \
       else                                                                                  \
-        for (int j = 0; j < columns; j++) tile[i][j] = VALUE(from[j]);                      \
-    memcpy(x, tile, sizeof tile);                                                           \
+        for (int j = 0; j < columns; j++) to[j] = VALUE(from[j]);                           \
     transpose(x);                                                                           \
   }
 TILE(query_tile, T, LOAD)

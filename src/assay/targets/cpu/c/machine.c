@@ -26,6 +26,7 @@ typedef struct {
 
 typedef struct {
   int32_t symbols, size_ops, buffers, steps, operands, numbers, errors, unused;
+  int64_t limit; /* bytes that a buffer may have */
   const size_op *size_op;
   const int64_t *constant;
   const buffer *buffer;
@@ -54,6 +55,17 @@ static int64_t floor_div(int64_t a, int64_t b) {
   return q - (a % b != 0 && (a < 0) != (b < 0));
 }
 
+/* Sums and products that no longer fit are as large as can be, so that a check of sizes catches them. */
+static int64_t sum(int64_t a, int64_t b) {
+  int64_t result;
+  return __builtin_add_overflow(a, b, &result) ? (a < 0 ? INT64_MIN : INT64_MAX) : result;
+}
+
+static int64_t times(int64_t a, int64_t b) {
+  int64_t result;
+  return __builtin_mul_overflow(a, b, &result) ? ((a < 0) != (b < 0) ? INT64_MIN : INT64_MAX) : result;
+}
+
 static void evaluate_sizes(const tape *t, int64_t *size) {
   for (int i = 0; i < t->size_ops; i++) {
     size_op o = t->size_op[i];
@@ -61,14 +73,21 @@ static void evaluate_sizes(const tape *t, int64_t *size) {
     int64_t *result = size + t->symbols + i;
     switch (o.op) {
       case CONSTANT: *result = a; break;
-      case ADD: *result = a + b; break;
-      case MUL: *result = a * b; break;
+      case ADD: *result = sum(a, b); break;
+      case MUL: *result = times(a, b); break;
       case FLOOR_DIV: *result = floor_div(a, b); break;
       case MOD: *result = a - floor_div(a, b) * b; break;
       case LEAST: *result = MIN(a, b); break;
       default: *result = MAX(a, b);
     }
   }
+}
+
+/* Whether all buffers have a size, and one within the limit. */
+static bool sizes_fit(const tape *t, const int64_t *size) {
+  for (int b = 0; b < t->buffers; b++)
+    if (size[t->buffer[b].bytes] < 0 || size[t->buffer[b].bytes] > t->limit) return false;
+  return true;
 }
 
 /* The lowest place where `bytes` fit between the buffers that are alive, which are sorted by place. */
@@ -136,13 +155,15 @@ void frame_free(frame *f) {
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) free(parts[i]);
 }
 
-/* Make a frame fit these symbols and give the sizes that `wanted` asks for. 0, or -1 without enough memory. */
+/* Make a frame fit these symbols and give the sizes that `wanted` asks for. 0, or -1 without enough memory, -2 if a
+   buffer would exceed the limit. */
 int frame_fit(const tape *t, frame *f, const int64_t *symbols, const int32_t *wanted, int count, int64_t *sizes) {
   size_t known = (size_t)t->symbols * sizeof *symbols;
   if (!f->ready || memcmp(f->size, symbols, known)) {
     f->ready = 0;
     memcpy(f->size, symbols, known);
     evaluate_sizes(t, f->size);
+    if (!sizes_fit(t, f->size)) return -2;
     int *alive = malloc((size_t)(t->buffers + 1) * sizeof *alive);
     if (!alive) return -1;
     f->peak = lay_out(t, f, alive);
