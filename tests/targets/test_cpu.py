@@ -12,7 +12,9 @@ import pytest
 from ops.cases import OPS, allowed, outcome, samples, told
 from ops.knowledge import View, views
 
-from assay.evidence.compare import closeness
+from assay.evidence.compare import closeness, epsilon
+from assay.ir import dtypes
+from assay.ir.dtypes import DType
 from assay.ir.graph import Graph
 from assay.limits import DEFAULT
 from assay.ops.builder import Builder
@@ -34,8 +36,14 @@ def test_results_are_those_of_the_reference(definition: OpDef) -> None:
             program = place_program(graph, TARGET, "exact", DEFAULT)
             actual = program.run(list(given(sample, graph)))
             for got, wanted in zip(actual, outcome(definition, sample), strict=True):
-                found = closeness(np.asarray(got), wanted, **allowed(definition, sample, wanted))
+                found = closeness(np.asarray(got), wanted, **allowed(definition, sample, wanted, coarsest(sample, wanted)))
                 assert found.ok, f"{told(definition, dtype, sample)} ({level}): {found}\ngot {got}\nnot {wanted}"
+
+
+def coarsest(sample: Sample, wanted: Any) -> DType:
+    """The dtype that limits how exact a result can be: its own, or one that an attribute says to round to."""
+    named = [attr for attr in sample.attrs.values() if isinstance(attr, DType) and attr.is_float]
+    return max([dtypes.of(wanted), *named], key=epsilon)
 
 
 def single(definition: OpDef, sample: Sample, view: View) -> Graph:

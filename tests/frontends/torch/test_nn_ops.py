@@ -389,3 +389,18 @@ def test_gradients_are_wide_only_inside() -> None:
     with wide_gradients():
         assert all(torch._C.DispatchKey.Autograd in each.py_kernels for each in overloads)
     assert [dict(each.py_kernels) for each in overloads] == before
+
+
+def test_gradients_of_attention_with_large_scores_are_as_exact_as_f32_allows() -> None:
+    generator = torch.Generator().manual_seed(3)
+    q, k, v, grad = (6 * torch.randn(2, 3, 5, 8, generator=generator) for _ in range(4))
+
+    def gradients(attend: Any, dtype: torch.dtype) -> list[torch.Tensor]:
+        inputs = [x.detach().to(dtype).requires_grad_() for x in (q, k, v)]
+        attend(*inputs).backward(grad.to(dtype))
+        return [x.grad.double() for x in inputs if x.grad is not None]
+
+    attend = torch.nn.functional.scaled_dot_product_attention
+    right = gradients(attend, torch.float64)
+    for mine, theirs in zip(gradients(torch.compile(attend, backend="assay"), torch.float32), right, strict=True):
+        assert (mine - theirs).abs().max() <= 2e-7 * theirs.abs().max()

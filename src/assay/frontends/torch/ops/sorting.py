@@ -18,7 +18,7 @@ from assay.ops.parts import scalar_size
 from assay.ops.shapes import axis_of
 
 _AMONG_EQUALS = "which of several equal elements is pointed to only torch's kernel knows"
-leave_to_torch(_AMONG_EQUALS, "aten.kthvalue.default")
+leave_to_torch(_AMONG_EQUALS, "aten.kthvalue.default", "aten.mode.default")
 
 
 @aten("aten.sort.default")
@@ -93,22 +93,6 @@ def median(b: Builder, n: Call, x: Value) -> Results:
     found = median_along(b, n, flat, 0)
     assert isinstance(found, tuple)
     return found[0]
-
-
-@aten("aten.mode.default")
-def mode(b: Builder, n: Call, x: Value, dim: int = -1, keepdim: bool = False) -> Results:
-    """Along the sorted axis, the first place where a run of equal elements is as long as the longest one."""
-
-    def place(value: Value, axis: int) -> Value:
-        ranked = b.emit("sort", value, axis=axis)[0]
-        line = b.iota(scalar_size(b, value, axis))
-        before = b.gather(ranked, b.max(b.sub(line, 1), 0), axis=axis)
-        spread = b.reshape(line, [-1 if i == axis else 1 for i in range(b.rank(value))])
-        starts = b.where(b.ne(ranked, before), spread, 0)
-        length = b.sub(spread, b.emit("cum_max", starts, axis=axis)[0])
-        return b.arg_max(length, axis=axis, keepdims=True)
-
-    return _picked(b, x, dim, keepdim, place)
 
 
 # --- searching

@@ -1,5 +1,5 @@
-/* A number for each column added to a result in place. Operands: these, the result, which is dense. Numbers: columns.
-   Elements: see lanes.h. */
+/* A number for each column added to a dense result, in place. Operands: the numbers, the result; numbers:
+   columns. Elements: see lanes.h. */
 #include "lanes.h"
 
 void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {

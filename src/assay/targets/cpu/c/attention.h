@@ -76,27 +76,29 @@ ALWAYS void transpose(vec *x) {
 }
 
 /* WIDTH × WIDTH numbers transposed, of which `rows` rows of `columns` each are there and the others are zero. */
-#define TILE(name, TYPE, VALUE)                                                             \
-  ALWAYS void name(const TYPE *from, int64_t step, int64_t rows, int64_t columns, vec *x) { \
-    for (int i = 0; i < WIDTH; i++) x[i] = (vec){0};                                        \
-    for (W *to = (W *)x; to < (W *)(x + MIN(rows, WIDTH)); to += WIDTH, from += step)       \
-      if (columns >= WIDTH)                                                                 \
-        _Pragma("omp simd") for (int j = 0; j < WIDTH; j++) to[j] = VALUE(from[j]);         \
-      else                                                                                  \
-        for (int j = 0; j < columns; j++) to[j] = VALUE(from[j]);                           \
-    transpose(x);                                                                           \
+ALWAYS void tile(const W *from, int64_t step, int64_t rows, int64_t columns, vec *x) {
+  if (rows >= WIDTH && columns >= WIDTH) {
+    UNROLL for (int i = 0; i < WIDTH; i++) memcpy(x + i, from + i * step, sizeof(vec));
+  } else {
+    memset(x, 0, WIDTH * sizeof(vec));
+    for (int64_t i = 0; i < MIN(rows, WIDTH); i++) memcpy(x + i, from + i * step, MIN(columns, WIDTH) * sizeof(W));
   }
-TILE(query_tile, T, LOAD)
-TILE(mask_tile, MASK, BIAS)
+  transpose(x);
+}
 
 /* to[j][i] = from[i][j] · factor for i < rows, j < columns; zero for the rows up to SIDE. */
-static void pack(const T *from, int64_t step, int64_t rows, int64_t columns, W factor, W *to) {
+static void pack(const W *from, int64_t step, int64_t rows, int64_t columns, W factor, W *to) {
   for (int64_t i = 0; i < SIDE; i += WIDTH)
     for (int64_t j = 0; j < columns; j += WIDTH) {
       vec x[WIDTH];
-      query_tile(from + i * step + j, step, rows - i, columns - j, x);
+      tile(from + i * step + j, step, rows - i, columns - j, x);
       for (int64_t m = 0; m < MIN(WIDTH, columns - j); m++) *(vec *)(to + (j + m) * SIDE + i) = x[m] * factor;
     }
+}
+
+ALWAYS void store_row(const W *x, int64_t count, T *to) {
+  if (sizeof(T) == sizeof(W) && count == WIDTH) memcpy(to, x, sizeof(vec));
+  else for (int64_t i = 0; i < count; i++) to[i] = STORE(x[i]);
 }
 
 /* to[i][j] = from[j][i] · factor[i] for i < rows, j < columns. */
@@ -107,11 +109,7 @@ static void unpack(const W *from, const W *factor, int64_t rows, int64_t columns
       vec x[WIDTH] = {0};
       for (int64_t m = 0; m < n; m++) x[m] = *(vec *)(from + (j + m) * SIDE + i) * *(vec *)(factor + i);
       transpose(x);
-      for (int64_t l = 0; l < MIN(WIDTH, rows - i); l++) {
-        T *row = to + (i + l) * step + j;
-        if (n == WIDTH) for (int m = 0; m < WIDTH; m++) row[m] = STORE(x[l][m]);
-        else for (int m = 0; m < n; m++) row[m] = STORE(x[l][m]);
-      }
+      for (int64_t l = 0; l < MIN(WIDTH, rows - i); l++) store_row((W *)(x + l), n, to + (i + l) * step + j);
     }
 }
 
@@ -235,17 +233,27 @@ static void cap(W *scores, int64_t count, W most) {
   for (int64_t i = 0; i < count; i++) scores[i] = TANH(scores[i] / most) * most;
 }
 
+/* What the mask adds to each score: rows of W, `step` apart, in `room` unless the mask itself is that. */
+static const W *bias_rows(const MASK *mask, int64_t rows, int64_t columns, int64_t *step, int64_t key_step, W *room) {
+  if (sizeof(MASK) == sizeof(W) && key_step == 1) return (const W *)mask;
+  for (int64_t i = 0; i < rows; i++)
+    for (int64_t j = 0; j < columns; j++) room[i * KEYS + j] = BIAS(mask[i * *step + j * key_step]);
+  *step = KEYS;
+  return room;
+}
+
 static void add_mask(const panel *p, const block *b, const MASK *mask, int64_t step, int64_t key_step, W *scores) {
   mask += p->first * step + b->first * key_step;
-  const int64_t tiled = p->side == SIDE && key_step == 1 ? SIDE : 0;
-  for (int64_t i = 0; i < tiled; i += WIDTH)
-    for (int64_t j = 0; j < b->count; j += WIDTH) {
-      vec x[WIDTH];
-      mask_tile(mask + i * step + j, step, p->count - i, b->count - j, x);
-      for (int64_t m = 0; m < MIN(WIDTH, b->count - j); m++) *(vec *)(scores + (j + m) * SIDE + i) += x[m];
-    }
-  for (int64_t i = tiled; i < p->count; i++)
-    for (int64_t j = 0; j < b->count; j++) scores[j * p->side + i] += BIAS(mask[i * step + j * key_step]);
+  const W *bias = bias_rows(mask, p->count, b->count, &step, key_step, scores + KEYS * SIDE);
+  if (p->side == 1)
+    for (int64_t j = 0; j < b->count; j++) scores[j] += bias[j];
+  else
+    for (int64_t i = 0; i < SIDE; i += WIDTH)
+      for (int64_t j = 0; j < b->count; j += WIDTH) {
+        vec x[WIDTH];
+        tile(bias + i * step + j, step, p->count - i, b->count - j, x);
+        for (int64_t m = 0; m < MIN(WIDTH, b->count - j); m++) *(vec *)(scores + (j + m) * SIDE + i) += x[m];
+      }
 }
 
 /* Leave out the keys behind each query's own place. */
@@ -289,10 +297,19 @@ static int panels_of(int64_t first, int64_t end, const numbers *n, W *memory, pa
   return count;
 }
 
-static void begin(const panel *p, const T *q, const numbers *n, W scale) {
-  q += p->first * n->q.step;
-  if (p->side == SIDE) pack(q, n->q.step, p->count, n->size, scale, p->q);
-  else for (int64_t i = 0; i < n->size; i++) p->q[i] = LOAD(q[i]) * scale;
+/* Rows of x as W, `step` apart. */
+static const W *wide_rows(const T *x, int64_t rows, int64_t size, int64_t *step, W *room) {
+  if (sizeof(T) == sizeof(W)) return (const W *)x;
+  for (int64_t i = 0; i < rows; i++) wide_row(x + i * *step, size, room + i * size);
+  *step = size;
+  return room;
+}
+
+static void begin(const panel *p, const T *q, const numbers *n, W scale, W *room) {
+  int64_t step = n->q.step;
+  const W *rows = wide_rows(q + p->first * step, p->count, n->size, &step, room);
+  if (p->side == SIDE) pack(rows, step, p->count, n->size, scale, p->q);
+  else for (int64_t i = 0; i < n->size; i++) p->q[i] = rows[i] * scale;
   memset(p->out, 0, n->out_size * p->side * sizeof(W));
   for (int64_t j = 0; j < p->side; j++) p->peak[j] = -INFINITY, p->total[j] = 0;
 }
@@ -306,14 +323,6 @@ static void end(const panel *p, T *out, const numbers *n) {
   else for (int64_t i = 0; i < n->out_size; i++) out[i] = STORE(p->out[i] * *factor);
 }
 
-/* Rows of x as W, `step` apart. */
-static const W *wide_rows(const T *x, int64_t rows, int64_t size, int64_t *step, W *room) {
-  if (sizeof(T) == sizeof(W)) return (const W *)x;
-  for (int64_t i = 0; i < rows; i++) wide_row(x + i * *step, size, room + i * size);
-  *step = size;
-  return room;
-}
-
 static inline int64_t at(strides s, int64_t batch, int64_t head) { return batch * s.batch + head * s.head; }
 
 static void attend_block(const call *c, W *memory, int64_t batch, int64_t head, int64_t q0, int64_t q1) {
@@ -325,7 +334,7 @@ static void attend_block(const call *c, W *memory, int64_t batch, int64_t head, 
   panel panels[QUERIES / SIDE + FEW];
   const int count = panels_of(q0, q1, n, v_room + KEYS * n->out_size, panels);
   const double scale = isnan(c->f[0]) ? 1 / sqrt((double)MAX(n->size, 1)) : c->f[0];
-  for (int i = 0; i < count; i++) begin(panels + i, (const T *)c->p[0] + at(n->q, batch, head), n, (W)scale);
+  for (int i = 0; i < count; i++) begin(panels + i, (const T *)c->p[0] + at(n->q, batch, head), n, (W)scale, k_room);
   const int64_t keys = CAUSAL ? MIN(n->keys, q1) : n->keys;
   for (int64_t first = 0; first < keys; first += KEYS) {
     block b = {.first = first, .count = MIN(KEYS, keys - first), .k_step = n->k.step, .v_step = n->v.step};

@@ -1,11 +1,12 @@
-/* Convolutions as matrix products: rows of the left side are windows of x, those of the right side kernel positions.
+/* Convolutions as matrix products: windows of x times kernel positions.
 
-   The rows of x that a run of output pixels needs are copied to scratch memory, padded, the channels of a pixel next
-   to each other. There every row of a window is one stretch of memory, and windows overlap as they do in x.
-   Operands: x, panels (of each group: kernel positions · channels, row by row), result. Numbers: a `shape`.
-   The grid is (images · output pixels) × output channels; the result lies in that order. Elements: see lanes.h.
-   Scratch: a `workspace`, ROW_BLOCK pointers for each segment of a window (its rows; its pixels if these lie apart),
-   and the copied rows: ROW_BUDGET elements, or what ROWS windows next to each other take if that is more. */
+   The rows of x that a run of output pixels needs are copied to scratch memory, padded, the channels of a
+   pixel next to each other. There every row of a window is one stretch of memory, and windows overlap as
+   they do in x. Operands: x, panels (of each group: kernel positions · channels, row by row), result.
+   Numbers: a `shape`. The grid is (images · output pixels) × output channels; the result lies in that
+   order. Elements: see lanes.h. Scratch: a `workspace`, ROW_BLOCK pointers for each segment of a window
+   (its rows; its pixels if these lie apart), and the copied rows: ROW_BUDGET elements, or what ROWS windows
+   side by side take if that is more. */
 #include "panels.h"
 #include "tile.h"
 
@@ -21,7 +22,7 @@ typedef struct {
 
 typedef struct {
   int64_t groups, in, out; /* channels of one group */
-  int64_t size[3], made[3], kernel[3], stride[3], dilation[3], before[3]; /* of x, the result; pads before x */
+  int64_t size[3], made[3], kernel[3], stride[3], dilation[3], before[3]; /* x, the result; pads before x */
   int64_t x_image, x_channel, x_step[3];
 } shape;
 
@@ -46,7 +47,7 @@ static int64_t place_piece(const shape *g, piece *at) {
   return g->kernel[0] * at->rows * at->columns * g->in;
 }
 
-/* The next piece, of at most `pixels` pixels: whole output rows as far as their input fits, else a part of one. */
+/* The next piece, up to `pixels` pixels: whole output rows as far as their input fits, else a part of one. */
 static piece next_piece(const shape *g, int64_t row, int64_t pixels) {
   const int64_t width = g->made[2], area = g->made[1] * width;
   piece at = {.image = row / (area * g->made[0]), .plane = row / area % g->made[0], .first = row % area};
@@ -64,7 +65,8 @@ static piece next_piece(const shape *g, int64_t row, int64_t pixels) {
 /* `count` pixels of a row of x from column `first` on, zeros where there are none. */
 static void copy_pixels(const shape *g, ACC *to, const T *row, int64_t first, int64_t count) {
   const int64_t in = g->in, step = g->x_step[2];
-  const int64_t before = MIN(MAX(-first, 0), count), after = MIN(MAX(first + count - g->size[2], 0), count - before);
+  const int64_t before = MIN(MAX(-first, 0), count);
+  const int64_t after = MIN(MAX(first + count - g->size[2], 0), count - before);
   const int64_t inside = count - before - after;
   memset(to, 0, before * in * sizeof(ACC));
   memset(to + (count - after) * in, 0, after * in * sizeof(ACC));
@@ -97,7 +99,8 @@ static void point_at_windows(const shape *g, const piece *at, const ACC **row, c
   for (int64_t d = 0; d < g->kernel[0]; d++)
     for (int64_t h = 0; h < g->kernel[1]; h++)
       for (int64_t w = 0; w < steps; w++) {
-        const ACC *segment = copy + ((d * at->rows + h * g->dilation[1]) * at->columns + w * g->dilation[2]) * g->in;
+        const int64_t r = d * at->rows + h * g->dilation[1];
+        const ACC *segment = copy + (r * at->columns + w * g->dilation[2]) * g->in;
         int64_t y = 0, x = at->first % width - at->left;
         for (int64_t i = 0; i < at->pixels; i++) {
           *row++ = segment + (y * pitch(g, 1) * at->columns + x * pitch(g, 2)) * g->in;
@@ -111,7 +114,8 @@ ALWAYS int64_t segments_of(const shape *g) {
 }
 
 /* Point `p` at the right side from row k on, in `columns` columns. */
-static void place_right(product *p, workspace *w, const T *panels, int64_t next_panel, int64_t k, int64_t columns) {
+static void place_right(product *p, workspace *w, const T *panels, int64_t next_panel, int64_t k,
+                        int64_t columns) {
   panels += k * PANEL;
   p->b_step = PANEL;
 #ifdef IN_PLACE
@@ -121,12 +125,14 @@ static void place_right(product *p, workspace *w, const T *panels, int64_t next_
   p->b = w->panels;
   p->next_panel = PANEL * DEPTH;
   for (int64_t i = 0; i * PANEL < columns; i++)
-    copy_block(w->panels + i * PANEL * DEPTH, 0, panels + i * next_panel, 0, 1, 1, p->segments * p->length * PANEL);
+    copy_block(w->panels + i * PANEL * DEPTH, 0, panels + i * next_panel, 0, 1, 1,
+               p->segments * p->length * PANEL);
 #endif
 }
 
 /* Some columns of C, all within one group: the whole depth, a few segments or a part of one at a time. */
-static void block(const shape *g, workspace *w, product *p, const ACC *const *row, const T *panels, int64_t columns) {
+static void block(const shape *g, workspace *w, product *p, const ACC *const *row, const T *panels,
+                  int64_t columns) {
   const int64_t length = g->in * (g->dilation[2] == 1 ? g->kernel[2] : 1), segments = segments_of(g);
   const int64_t at_once = MAX(DEPTH / MAX(length, 1), 1), next_panel = segments * length * PANEL;
   ACC *first = p->c;
@@ -146,8 +152,8 @@ static void block(const shape *g, workspace *w, product *p, const ACC *const *ro
 }
 
 /* The pixels of one piece, from grid row r on, in the channels c0 to c1 of one group. */
-static void channels(const call *c, workspace *w, const piece *at, int64_t r, const ACC *const *row, int64_t c0,
-                     int64_t c1) {
+static void channels(const call *c, workspace *w, const piece *at, int64_t r, const ACC *const *row,
+                     int64_t c0, int64_t c1) {
   const shape *g = (const shape *)c->n;
   const int64_t all = g->groups * g->out, depth = g->kernel[0] * g->kernel[1] * g->kernel[2] * g->in;
   const int64_t panel = c0 / g->out * CEIL_DIV(g->out, PANEL) + c0 % g->out / PANEL;

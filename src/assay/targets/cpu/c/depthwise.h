@@ -1,9 +1,10 @@
 /* Convolutions of each channel by itself, many channels at a time.
 
-   Operands: x, panels (PANEL channels next to each other for each kernel position), result. Numbers: a `shape`.
-   The grid is (images · output pixels) × channels; the result lies in that order. Elements: see lanes.h.
-   TAPS: kernel positions along the last axis that are done at once, of which there are a multiple; STEP, SPREAD: the
-   stride and the dilation there. Each element is one chain of multiply-adds over the kernel positions. */
+   Operands: x, panels (PANEL channels next to each other for each kernel position), result. Numbers: a
+   `shape`. The grid is (images · output pixels) × channels; the result lies in that order. Elements: see
+   lanes.h. TAPS: kernel positions along the last axis that are done at once, of which there are a multiple;
+   STEP, SPREAD: the stride and the dilation there. Each element is one chain of multiply-adds over the
+   kernel positions. */
 #include "lanes.h"
 
 enum { PIXELS = 8 / PARTS, ACROSS = (PIXELS - 1) * STEP + (TAPS - 1) * SPREAD + 1 };
@@ -20,7 +21,8 @@ typedef struct {
 } range;
 
 static range clip(const shape *g, int axis, int64_t at) {
-  const int64_t origin = at * g->stride[axis] - g->before[axis], spread = g->dilation[axis], size = g->size[axis];
+  const int64_t origin = at * g->stride[axis] - g->before[axis];
+  const int64_t spread = g->dilation[axis], size = g->size[axis];
   const int64_t fit = origin >= size ? 0 : MIN(g->kernel[axis], CEIL_DIV(size - origin, spread));
   return (range){origin, origin < 0 ? CEIL_DIV(-origin, spread) : 0, fit};
 }
@@ -34,10 +36,13 @@ typedef struct {
 static band place_band(const shape *g, const T *x, range z, range y) {
   const int64_t plane_step = g->dilation[0] * g->x_step[0], row_step = g->dilation[1] * g->x_step[1];
   x += z.origin * g->x_step[0] + z.from * plane_step + y.origin * g->x_step[1] + y.from * row_step;
-  return (band){x, z.to - z.from, y.to - y.from, plane_step, row_step, (z.from * g->kernel[1] + y.from) * g->kernel[2]};
+  const int64_t place = (z.from * g->kernel[1] + y.from) * g->kernel[2];
+  return (band){x, z.to - z.from, y.to - y.from, plane_step, row_step, place};
 }
 
-ALWAYS const T *row_of(const band *b, const T *x, int64_t d, int64_t h) { return x + d * b->plane_step + h * b->row_step; }
+ALWAYS const T *row_of(const band *b, const T *x, int64_t d, int64_t h) {
+  return x + d * b->plane_step + h * b->row_step;
+}
 
 ALWAYS const T *taps_of(const shape *g, const band *b, const T *panel, int64_t d, int64_t h) {
   return panel + (b->place + (d * g->kernel[1] + h) * g->kernel[2]) * PANEL;
@@ -51,7 +56,7 @@ ALWAYS void add_taps(vec sum[PIXELS][PARTS], const ACC *row, int64_t step, const
     vec tap[TAPS];
 #pragma GCC unroll 8
     for (int t = 0; t < TAPS; t++) tap[t] = *(const loose *)(taps + t * PANEL + v * WIDTH);
-#pragma GCC unroll 64
+#pragma GCC unroll 128
     for (int j = 0; j < ACROSS; j++) {
       const vec pixel = *(const loose *)(row + j * step + v * WIDTH);
 #pragma GCC unroll 8
@@ -88,7 +93,8 @@ static void pixel_at_edge(const shape *g, const band *b, const ACC *x, range acr
       for (int64_t k = across.from; k < across.to; k++) {
         const ACC *at = row_of(b, x, d, h) + k * SPREAD * g->x_step[2];
         const T *tap = taps_of(g, b, panel, d, h) + k * PANEL;
-        for (int v = 0; v < PARTS; v++) sum[v] += *(const loose *)(tap + v * WIDTH) * *(const loose *)(at + v * WIDTH);
+        for (int v = 0; v < PARTS; v++)
+          sum[v] += *(const loose *)(tap + v * WIDTH) * *(const loose *)(at + v * WIDTH);
       }
   for (int v = 0; v < PARTS; v++) *(loose *)(out + v * WIDTH) = sum[v];
 }
@@ -116,7 +122,8 @@ static int64_t some_pixels(const shape *g, const band *b, const T *panels, T *ou
   const int64_t depth = g->kernel[0] * g->kernel[1] * g->kernel[2] * PANEL;
   int64_t c = c0;
 #ifdef IN_PLACE
-  const int64_t inside = pixels >= PIXELS && across.from == 0 && clip(g, 2, first + PIXELS - 1).to == g->kernel[2];
+  const range last = clip(g, 2, first + PIXELS - 1);
+  const int64_t inside = pixels >= PIXELS && across.from == 0 && last.to == g->kernel[2];
   const int64_t made = inside ? PIXELS : 1, whole = g->x_channel == 1 ? c0 + (c1 - c0) / PANEL * PANEL : c0;
   for (; c < whole; c += PANEL, panels += depth)
     if (inside) pixels_inside(g, b, x + c, panels, out + c);

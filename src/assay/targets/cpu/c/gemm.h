@@ -1,8 +1,8 @@
 /* Matrix products: C[row, n] = sum over k of A[row, k] · B[k, n].
 
-   Operands: A, B, C. Numbers: M, N, K, B2; A's strides along two batch axes, m and k; B's along the batch axes, k and n
-   (with PACKED, where B was laid out as panels beforehand: along the batch axes, and from panel to panel).
-   The grid is (batch · M) × N, batch b being (b / B2, b % B2) of the two axes. C is dense.
+   Operands: A, B, C. Numbers: M, N, K, B2; A's strides along two batch axes, m and k; B's along the batch
+   axes, k and n (with PACKED, where B was laid out as panels beforehand: along the batch axes, and from
+   panel to panel). The grid is (batch · M) × N, batch b being (b / B2, b % B2) of the two axes. C is dense.
    Elements: see lanes.h. Scratch: a `workspace`. */
 #include "panels.h"
 #include "tile.h"
@@ -20,23 +20,25 @@ typedef struct {
 } workspace;
 
 /* Point `p` at the right side from k on, in `columns` columns from j on. */
-static void place_right(product *p, workspace *w, const int64_t *n, const T *b, int64_t k, int64_t j, int64_t columns) {
+static void place_right(product *p, workspace *w, const int64_t *n, const T *b, int64_t k, int64_t j,
+                        int64_t columns) {
 #ifdef PACKED
-  const int64_t along_k = PANEL, along_n = 1, next_panel = n[10], direct = 1;
+  const int64_t along_k = PANEL, along_n = 1, next_panel = n[10], ready = 1;
   b += j / PANEL * n[10] + k * PANEL;
 #else
   const int64_t along_k = n[10], along_n = n[11], next_panel = PANEL * n[11];
-  const int64_t direct = along_n == 1 && columns % PANEL == 0 && p->rows <= ROWS;
+  const int64_t ready = along_n == 1 && columns % PANEL == 0 && p->rows <= ROWS; /* serves one tile only */
   b += k * along_k + j * along_n;
 #endif
 #ifdef IN_PLACE
-  if (direct) {
+  if (ready) {
     p->b = b;
     p->b_step = along_k;
     p->next_panel = next_panel;
     return;
   }
 #endif
+  (void)ready;
   p->b = w->panels;
   p->b_step = PANEL;
   p->next_panel = PANEL * DEPTH;
@@ -59,7 +61,8 @@ static void place_left(product *p, workspace *w, const int64_t *n, const T *a, i
 }
 
 /* `rows` rows of C in the columns c0 to c1, from `out` on. */
-static void block(const int64_t *n, workspace *w, const T *a, const T *b, T *out, int64_t rows, int64_t c0, int64_t c1) {
+static void block(const int64_t *n, workspace *w, const T *a, const T *b, T *out, int64_t rows, int64_t c0,
+                  int64_t c1) {
   const int64_t N = n[1], K = n[2];
 #ifdef IN_PLACE
   product p = {.rows = rows, .segments = 1, .c = out, .c_step = N};

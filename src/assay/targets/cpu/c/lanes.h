@@ -1,7 +1,8 @@
 /* Elements and vectors of matrix products and convolutions.
 
-   T is the type of elements in memory, ACC the one that sums are kept in; WIDEN leads from T to ACC, NARROW back. With
-   BF16 or F16, T is uint16_t; IN_PLACE says that T is ACC. PANEL numbers of type ACC are 64 bytes, PARTS vectors. */
+   T is the type of elements in memory, ACC the one that sums are kept in; WIDEN leads from T to ACC, NARROW
+   back. With BF16 or F16, T is uint16_t; IN_PLACE says that T is ACC. PANEL numbers of type ACC are 64
+   bytes, which is PARTS vectors. */
 #ifndef LANES_H
 #define LANES_H
 #pragma GCC optimize("fp-contract=fast")
@@ -21,6 +22,6 @@
 #endif
 
 typedef ACC vec __attribute__((vector_size(VECTOR_BYTES)));
-typedef ACC loose __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(ACC)), may_alias)); /* anywhere in memory */
+typedef ACC loose __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(ACC)), may_alias)); /* anywhere */
 enum { WIDTH = LANES(ACC), PANEL = 64 / sizeof(ACC), PARTS = PANEL / WIDTH };
 #endif

@@ -1,7 +1,7 @@
 /* Matrices as panels: PANEL columns side by side, row after row, zeros beyond the last column.
 
-   T: an element, of whatever kind. Grid: the panels of all matrices down, one across.
-   p: the matrices, the panels; n: K, N, the width, the panels of a matrix, strides from matrix to matrix, along K and N. */
+   T: an element, of whatever kind. Grid: the panels of all matrices down, one across. p: the matrices, the
+   panels; n: K, N, the width, the panels of a matrix, strides from matrix to matrix, along K and N. */
 #define ACC T
 #include "panels.h"
 

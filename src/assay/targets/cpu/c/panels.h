@@ -14,6 +14,7 @@ static void copy_block(ACC *to, int64_t to_step, const T *from, int64_t row_step
   /* Short runs of rows, so that both sides stay in the cache while one of them is crossed. */
   for (int64_t i0 = 0; i0 < rows; i0 += 16)
     for (int64_t j = 0; j < columns; j++)
-      for (int64_t i = i0; i < MIN(i0 + 16, rows); i++) to[i * to_step + j] = WIDEN(from[i * row_step + j * step]);
+      for (int64_t i = i0; i < MIN(i0 + 16, rows); i++)
+        to[i * to_step + j] = WIDEN(from[i * row_step + j * step]);
 }
 #endif

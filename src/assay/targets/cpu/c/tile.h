@@ -1,13 +1,13 @@
 /* Register tiles: the innermost loops that matrix products and convolutions share.
 
-   A tile is a few rows by a few panels of C. Each element of C is one chain of fused multiply-adds over k in rising
-   order, kept in C between blocks of k, so no result depends on how rows, columns or k were cut.
+   A tile is a few rows by a few panels of C. Each element of C is one chain of fused multiply-adds over k
+   in rising order, kept in C between blocks of k, so no result depends on how rows, columns or k were cut.
    A *panel* is PANEL columns of the right side; its rows are `b_step` elements apart. */
 #ifndef TILE_H
 #define TILE_H
 #include "lanes.h"
 
-/* The registers hold ROWS × PANELS; fewer rows go with more panels, as it takes many sums to hide their latency. */
+/* The registers hold ROWS × PANELS. Fewer rows go with more panels: many sums hide their latency. */
 #if defined(__AVX512F__)
 enum { ROWS = 12, PANELS = 2, MOST = 8 };
 #elif defined(__AVX__) || defined(__ARM_NEON)
@@ -46,7 +46,8 @@ ALWAYS void tile(const product *p, int64_t first, ACC *c, int64_t c_step, const 
 #pragma GCC unroll 4
     for (int64_t k = 0; k < length; k++, b += b_step) {
       vec right[MOST * PARTS];
-      for (int v = 0; v < width; v++) right[v] = *(const loose *)(b + v / PARTS * next_panel + v % PARTS * WIDTH);
+      for (int v = 0; v < width; v++)
+        right[v] = *(const loose *)(b + v / PARTS * next_panel + v % PARTS * WIDTH);
       for (int i = 0; i < rows; i++)
         for (int v = 0; v < width; v++) sum[i][v] += a[i][k] * right[v];
     }
