@@ -56,5 +56,3 @@ def test_the_runner_cannot_compare_scalars_in_sequences() -> None:
     expected = [[np.float32(0).reshape(())]]
     with pytest.raises(TypeError):
         Runner.assert_similar_outputs(expected, expected, 0, 0)
-
-

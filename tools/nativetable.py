@@ -1,4 +1,4 @@
-"""Write docs/native-ops.md: which core ops the native target computes itself; `--check` only says whether it is right."""
+"""Write docs/native-ops.md, which core ops the native target computes itself; `--check` only says if it is right."""
 
 from __future__ import annotations
 

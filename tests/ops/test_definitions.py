@@ -12,7 +12,6 @@ from ops.cases import OPS, allowed, outcome, samples, told
 from ops.knowledge import View, admits, holds, symbolic_views, views
 
 from assay.evidence.compare import closeness, epsilon
-from assay.ir import dtypes
 from assay.ir.dtypes import DType
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Origin

@@ -36,7 +36,8 @@ def test_results_are_those_of_the_reference(definition: OpDef) -> None:
             program = place_program(graph, TARGET, "exact", DEFAULT)
             actual = program.run(list(given(sample, graph)))
             for got, wanted in zip(actual, outcome(definition, sample), strict=True):
-                found = closeness(np.asarray(got), wanted, **allowed(definition, sample, wanted, coarsest(sample, wanted)))
+                bounds = allowed(definition, sample, wanted, coarsest(sample, wanted))
+                found = closeness(np.asarray(got), wanted, **bounds)
                 assert found.ok, f"{told(definition, dtype, sample)} ({level}): {found}\ngot {got}\nnot {wanted}"
 
 

@@ -1,4 +1,4 @@
-"""The native target as a whole: sizes, threads, errors, what can be observed, and machines on which things are missing."""
+"""The native target as a whole: sizes, threads, errors, observation, and machines on which something is missing."""
 
 from __future__ import annotations
 

@@ -132,9 +132,7 @@ def run_conformance(
 
 def _records(engines: Sequence[Engine], cases: Sequence[Case], timeout: float) -> Iterator[Record]:
     with ExitStack() as stack:
-        workers = {
-            who.name: stack.enter_context(Worker(who.name, timeout)) for who in engines if who.options is None
-        }
+        workers = {who.name: stack.enter_context(Worker(who.name, timeout)) for who in engines if who.options is None}
         for case in cases:
             content = case.read()
             feeds = [each.feeds for each in content.sets]

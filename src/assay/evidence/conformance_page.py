@@ -114,5 +114,3 @@ def versions() -> dict[str, str]:
     """What the results depend on, besides the engines."""
     packages = ("onnx", "numpy", "ml_dtypes")
     return {**{package: version(package) for package in packages}, "Python": platform.python_version()}
-
-

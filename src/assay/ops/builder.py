@@ -243,9 +243,7 @@ class Builder:
                 bound.setdefault(param.dtype, value.type.dtype)
         return tuple(self._lift_one(definition, index, value, bound) for index, value in enumerate(inputs))
 
-    def _lift_one(
-        self, definition: OpDef, index: int, value: Operand, bound: Mapping[str, DType]
-    ) -> Value | None:
+    def _lift_one(self, definition: OpDef, index: int, value: Operand, bound: Mapping[str, DType]) -> Value | None:
         if value is None or isinstance(value, Value):
             return value
         param = definition.param(index)

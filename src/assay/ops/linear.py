@@ -305,6 +305,8 @@ def _transposed_parts(
     output_padding: Sequence[int],
     groups: int,
 ) -> Any:
+    if any(stride > 1 for stride in strides) and all(d == 1 for d in dilations) and min(pads) >= 0:
+        return _by_phases(b, x, w, bias, strides=strides, pads=pads, output_padding=output_padding, groups=groups)
     rank = len(strides)
     shape = b.static_shape(w)
     spread = x
@@ -321,11 +323,56 @@ def _transposed_parts(
     return b.conv(padded, turned, bias, strides=(1,) * rank, pads=(0,) * (2 * rank), dilations=dilations, groups=groups)
 
 
+def _by_phases(
+    b: Any,
+    x: Any,
+    w: Any,
+    bias: Any,
+    *,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    output_padding: Sequence[int],
+    groups: int,
+) -> Any:
+    """Output pixels that are a stride apart see the same few kernel positions: one convolution gives all of them,
+    with an output channel for each place within a stride, and these are then moved to their places."""
+    rank = len(strides)
+    channels, out, *kernel = b.static_shape(w)
+    taps = [-(-k // s) for k, s in zip(kernel, strides, strict=True)]
+    missing = [n * s - k for n, s, k in zip(taps, strides, kernel, strict=True)]
+    cropped = [missing[i] - output_padding[i] + pads[i + rank] for i in range(rank)]
+    more = [max(-(crop // s), 0) for crop, s in zip(cropped, strides, strict=True)]
+    padded = b.pad(w, (*[0] * (2 + rank), 0, 0, *missing), 0)
+    apart = (n for i in range(rank) for n in (taps[i], strides[i]))
+    split = b.reshape(padded, (groups, channels // groups, out, *apart))
+    turned = b.transpose(split, perm=(0, *range(4, 4 + 2 * rank, 2), 2, 1, *range(3, 3 + 2 * rank, 2)))
+    joined = b.reshape(turned, (groups * math.prod(strides) * out, channels // groups, *taps))
+    weights = b.flip(joined, axes=tuple(range(2, 2 + rank)))
+    around = (*(n - 1 for n in taps), *(n - 1 + extra for n, extra in zip(taps, more, strict=True)))
+    phases = b.conv(x, weights, None, strides=(1,) * rank, pads=around, dilations=(1,) * rank, groups=groups)
+    batch, sizes = b.size(phases, 0), [b.size(phases, 2 + i) for i in range(rank)]
+    listed_phases = b.reshape(phases, b.vector(batch, groups, *strides, out, *sizes))
+    places = (axis for i in range(rank) for axis in (3 + rank + i, 2 + i))
+    mixed = b.transpose(listed_phases, perm=(0, 1, 2 + rank, *places))
+    spatial = (merged(b, (sizes[i], strides[i])) for i in range(rank))
+    whole = b.reshape(mixed, b.vector(batch, groups * out, *spatial))
+    ends = [-(crop + s * extra) or _END for crop, s, extra in zip(cropped, strides, more, strict=True)]
+    result = b.slice(whole, list(pads[:rank]), ends, [1] * rank, axes=tuple(range(2, 2 + rank)))
+    return result if bias is None else b.add(result, b.reshape(bias, (-1, *(1,) * rank)))
+
+
+_END = 2**62
+"""Beyond the end of any axis."""
+
+
 def _transposed_samples(rng: Rng, dtype: DType) -> Any:
     x, w = draw(rng, dtype, (2, 3, 4, 3), -2, 2), draw(rng, dtype, (3, 2, 3, 2), -2, 2)
     common = {"dilations": (1, 1), "groups": 1}
     yield x, w, None, {"strides": (2, 3), "pads": (1, 0, 0, 1), "output_padding": (1, 0), **common}
     yield x, w, draw(rng, dtype, (2,)), {"strides": (1, 1), "pads": (0,) * 4, "output_padding": (0, 0), **common}
+    yield x, w, draw(rng, dtype, (2,)), {"strides": (3, 2), "pads": (0, 1, 0, 0), "output_padding": (2, 1), **common}
+    paired = {"strides": (3,), "pads": (0, 0), "dilations": (1,), "output_padding": (0,), "groups": 2}
+    yield draw(rng, dtype, (1, 4, 5), -2, 2), draw(rng, dtype, (4, 3, 4), -2, 2), None, paired
     grouped = {"strides": (2,), "pads": (1, 1), "dilations": (2,), "output_padding": (0,), "groups": 2}
     yield draw(rng, dtype, (1, 4, 5), -2, 2), draw(rng, dtype, (4, 3, 3), -2, 2), None, grouped
 

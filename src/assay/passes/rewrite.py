@@ -38,4 +38,3 @@ class Replaced:
             constants={value: array for value, array in graph.constants.items() if value not in self.table},
             names={name: self.of(value) for name, value in graph.names.items()},
         )
-

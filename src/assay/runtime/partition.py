@@ -135,9 +135,7 @@ def _runs(placements: Sequence[Placement], sources: Mapping[str, Value]) -> list
     return runs
 
 
-def _dependencies(
-    placements: Sequence[Placement], sources: Mapping[str, Value]
-) -> tuple[list[int], list[list[int]]]:
+def _dependencies(placements: Sequence[Placement], sources: Mapping[str, Value]) -> tuple[list[int], list[list[int]]]:
     """How many nodes each node waits for, and which ones wait for it."""
     maker = {value: index for index, each in enumerate(placements) for value in each.node.outputs}
     missing: list[int] = []

@@ -25,11 +25,11 @@ from assay.ops.lowering import lower
 from assay.passes.hoist import hoist
 from assay.runtime.graph_cache import lowered_graph
 from assay.runtime.session import Program, optimized, place_program
-from assay.store import open_store
 from assay.runtime.targets import default_target, make_target
 from assay.runtime.torch_call import call, check_devices
 from assay.runtime.torch_graphs import CompiledGraph, Phase, current_observer, record
 from assay.runtime.torch_state import Prepared
+from assay.store import open_store
 from assay.targets.base import Event, Observer, Target
 
 Observe = Callable[[str, Origin, Array], None]

@@ -64,8 +64,8 @@ def test_a_model_is_valid_and_names_its_nodes() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("(%0: u8[2]) { %1: u8[2] = neg(%0) from \"t\" return %1 }", "ONNX's Neg takes no u8"),
-        ("(%0: f6e2m3[2]) { %1: f32[2] = cast(%0) {dtype = f32} from \"t\" return %1 }", "takes no f6e2m3"),
+        ('(%0: u8[2]) { %1: u8[2] = neg(%0) from "t" return %1 }', "ONNX's Neg takes no u8"),
+        ('(%0: f6e2m3[2]) { %1: f32[2] = cast(%0) {dtype = f32} from "t" return %1 }', "takes no f6e2m3"),
         (
             '(%0: f64[2]) { %1: f64[2] = leaky_relu(%0) {slope = 0.01} from "t" return %1 }',
             "holds its attribute 'alpha' in f32",

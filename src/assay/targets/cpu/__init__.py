@@ -15,9 +15,9 @@ from assay.ops.lowering import lower
 from assay.targets.base import YES, Executable, Probe, Support
 from assay.targets.cpu import kernels, scalar
 from assay.targets.cpu.executable import CpuExecutable
+from assay.targets.cpu.prepack import prepack
 from assay.targets.cpu.registry import EMITTERS
 from assay.targets.cpu.toolchain import find_compiler, shared_toolchain
-from assay.targets.cpu.prepack import prepack
 
 __all__ = ["CpuTarget", "kernels"]
 
@@ -105,7 +105,8 @@ def _dtype(value: Value | None) -> object:
 def _unclear_broadcast(node: Node) -> str:
     """A reason to refuse a node of which only a run tells whether an axis is repeated."""
     result = node.outputs[0].type
-    assert isinstance(result, TensorType) and result.shape is not None
+    assert isinstance(result, TensorType)
+    assert result.shape is not None
     operands = node.inputs[:1] if node.op == "expand" else node.inputs
     for value in operands:
         kind = None if value is None else value.type

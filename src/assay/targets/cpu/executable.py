@@ -87,7 +87,7 @@ class CpuExecutable:
                 made = tuple(value for node in self.graph.nodes for value in node.outputs)
                 whole = Graph(self.graph.name, self.graph.inputs, made, self.graph.nodes, self.graph.constants)
                 self._plain = CpuExecutable(whole, self._toolchain, self._limits, fused=False)
-        return self._plain._told(inputs, observer, self.graph)  # noqa: SLF001
+        return self._plain._told(inputs, observer, self.graph)
 
     def _told(self, inputs: Sequence[Any], observer: Observer, graph: Graph) -> tuple[Any, ...]:
         arrays = [np.ascontiguousarray(array) for array in inputs]
@@ -95,7 +95,7 @@ class CpuExecutable:
         outputs, _ = self._run(arrays, times)
         found = {**graph.constants, **dict(zip(graph.inputs, arrays, strict=True))}
         found.update(zip(self.graph.outputs, outputs, strict=True))
-        seconds = {node: 0.0 for node in graph.nodes}
+        seconds = dict.fromkeys(graph.nodes, 0.0)
         for step, taken in zip(self._encoded.order, times, strict=False):
             for node in step.nodes:
                 seconds[node] += float(taken) / len(step.nodes)

@@ -251,9 +251,9 @@ def _handed_out(graph: Graph, nodes: Sequence[Node]) -> set[Value]:
 def _may_wait(step: Step, later: Sequence[Step]) -> bool:
     """Whether a call may as well run after `later` ones."""
     written = step.written()
-    return not any(
-        each.touches(buffer) for each in _all(later) for buffer in written
-    ) and not any(step.touches(buffer) for each in _all(later) for buffer in each.written())
+    return not any(each.touches(buffer) for each in _all(later) for buffer in written) and not any(
+        step.touches(buffer) for each in _all(later) for buffer in each.written()
+    )
 
 
 def _all(steps: Sequence[Step]) -> Iterator[Step]:

@@ -1,4 +1,4 @@
-"""Elementwise nodes as loops: one unit of them becomes one C function that reads each input and writes each result once.
+"""Elementwise nodes as loops: one unit of them is one C function that reads each input and writes each result once.
 
 The loop runs over the axes in the order in which the results lie in memory. Axes that every operand steps through
 evenly are joined; the innermost that remains are the columns of the grid, the others its rows. A unit that
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assay.ir.dims import Dim, eq, product
+from assay.ir.dtypes import DType
 from assay.ir.graph import Node, Value
 from assay.ir.types import TensorType
 from assay.targets.cpu import scalar
@@ -83,7 +84,8 @@ _BITS = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t", 16: "__int12
 
 
 def _shape(value: Value) -> tuple[Dim, ...]:
-    assert isinstance(value.type, TensorType) and value.type.shape is not None
+    assert isinstance(value.type, TensorType)
+    assert value.type.shape is not None
     return value.type.shape
 
 
@@ -169,9 +171,7 @@ class Loops:
         return f"p{operand}[x]" if stride == 1 else f"p{operand}[x * s{operand}]"
 
 
-def _loops(
-    shape: Sequence[Dim], order: Sequence[int], views: Sequence[View], host: Step | None
-) -> Loops | None:
+def _loops(shape: Sequence[Dim], order: Sequence[int], views: Sequence[View], host: Step | None) -> Loops | None:
     """The fewest loops that visit all elements in `order`; None if the grid cannot be that of `host`."""
     axes = [axis for axis in order if shape[axis] != 1]
     cut = None if host is None else _cut(shape, axes, host)
@@ -187,9 +187,7 @@ def _loops(
         return None
     sizes = [product(shape[axis] for axis in block) for block in blocks] or [1]
     strides = [[view.strides[block[-1]] for block in blocks] or [1] for view in views]
-    return Loops(
-        tuple(sizes[:-1]), sizes[-1], tuple(tuple(s[:-1]) for s in strides), tuple(s[-1] for s in strides)
-    )
+    return Loops(tuple(sizes[:-1]), sizes[-1], tuple(tuple(s[:-1]) for s in strides), tuple(s[-1] for s in strides))
 
 
 def _cut(shape: Sequence[Dim], axes: Sequence[int], host: Step) -> int | None:
@@ -225,7 +223,7 @@ def _source(
     return _function(loops, kinds, body)
 
 
-def _dtype(value: Value):  # noqa: ANN202
+def _dtype(value: Value) -> DType:
     assert isinstance(value.type, TensorType)
     return value.type.dtype
 

@@ -144,9 +144,7 @@ def encode(tape: Tape, error_buffer: Buffer, addresses: dict[Kernel, int], limit
     numbers = [sizes.slot(number) for s in order for number in s.numbers]
     reals = [number for s in order for number in s.floats]
     rows = _step_rows(order, sizes, addresses, {id(s.continued) for s in tape.steps if s.continued is not None})
-    table = [
-        (sizes.slot(b.bytes), *((-1, -1) if b.given or b is error_buffer else lives[b])) for b in buffers
-    ]
+    table = [(sizes.slot(b.bytes), *((-1, -1) if b.given or b is error_buffer else lives[b])) for b in buffers]
     tables = (
         np.array(sizes.ops, _SIZE_OP),
         np.array(sizes.constants, np.int64),

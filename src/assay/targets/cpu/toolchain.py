@@ -21,9 +21,9 @@ from assay.store import Store, digest, open_store
 
 SOURCES = Path(__file__).parent / "c"
 FLAGS = (
-    "-std=gnu17 -O3 -march=native -fno-math-errno -fno-trapping-math -ffp-contract=off -fopenmp-simd "
-    "-fPIC -shared -fvisibility=default -Wno-unknown-pragmas -Wno-psabi"
-).split()
+    *("-std=gnu17", "-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off"),
+    *("-fopenmp-simd", "-fPIC", "-shared", "-Wno-unknown-pragmas", "-Wno-psabi"),
+)
 LIBRARIES = ("-lm", "-lpthread")
 _SPARE = ("/dev/shm",)
 """Where a compiler may write if the folder for temporary files takes nothing."""
@@ -95,7 +95,8 @@ class Toolchain:
             return [job.result() for job in jobs]
 
     def _compile_one(self, kernel: Kernel, target: Path) -> bytes:
-        command = [self.compiler.path, *self._flags, "-iquote", str(SOURCES), "-x", "c", "-", "-o", str(target), *LIBRARIES]
+        files = ("-iquote", str(SOURCES), "-x", "c", "-", "-o", str(target))
+        command = [self.compiler.path, *self._flags, *files, *LIBRARIES]
         try:
             done = subprocess.run(command, input=kernel.source.encode(), capture_output=True, check=False)
         except OSError as error:

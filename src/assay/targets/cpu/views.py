@@ -65,9 +65,7 @@ class View:
 
     def transposed(self, perm: Sequence[int]) -> View:
         """With the axes in the order `perm`."""
-        return replace(
-            self, shape=tuple(self.shape[a] for a in perm), strides=tuple(self.strides[a] for a in perm)
-        )
+        return replace(self, shape=tuple(self.shape[a] for a in perm), strides=tuple(self.strides[a] for a in perm))
 
     def expanded(self, shape: Sequence[Dim]) -> View:
         """Broadcast to `shape`."""

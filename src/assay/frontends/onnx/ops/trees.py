@@ -203,9 +203,7 @@ def _without_members(forest: Forest, values: Array | None) -> Forest:
                 column.append(column[node] if name != "thresholds" else item)
             columns["no"][node] = added
             node = added
-    return replace(
-        forest, **{name: np.array(column, getattr(forest, name).dtype) for name, column in columns.items()}
-    )
+    return replace(forest, **{name: np.array(column, getattr(forest, name).dtype) for name, column in columns.items()})
 
 
 def _sets(values: Array | None) -> list[list[float]]:

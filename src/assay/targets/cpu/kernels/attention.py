@@ -7,8 +7,8 @@ import math
 from assay.ir.dims import Dim, ceildiv, eq, floordiv, product
 from assay.ir.dtypes import FLOATS, boolean
 from assay.ir.graph import Node
-from assay.targets.cpu.kernels.elements import computed
-from assay.targets.cpu.kernels.normalization import unmet_precision, wide_bytes
+from assay.targets.cpu.kernels.lines import numbers, wide_bytes
+from assay.targets.cpu.kernels.normalization import unmet_precision
 from assay.targets.cpu.kernels.views import shape_of
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
@@ -41,10 +41,10 @@ def sdpa(p: Planner, node: Node) -> None:
     result = p.result(node.outputs[0], (*range(rank - 3), rank - 2, rank - 3, rank - 1))
     heads, queries, size = q.shape[-3:]
     keys, out_size = v.shape[-2:]
-    numbers = [heads, floordiv(heads, k.shape[-3]), queries, keys, size, out_size]
+    sizes = [heads, floordiv(heads, k.shape[-3]), queries, keys, size, out_size]
     for view in (q, k, v, result, mask):
-        numbers += [0, 0, 0] if view is None else _strides(view)
-    sizes = size + out_size
+        sizes += [0, 0, 0] if view is None else _strides(view)
+    both = size + out_size
     p.step(
         template(
             "attention.h",
@@ -52,15 +52,15 @@ def sdpa(p: Planner, node: Node) -> None:
             KEYS=_KEYS,
             CAUSAL=int(node.attrs["causal"]),
             CAPPED=int(bool(node.attrs["softcap"])),
-            **computed(q.dtype),
+            **numbers(q.dtype),
             **_mask_kind(mask),
         ),
         [view for view in (q, k, v, mask, result) if view is not None],
-        [*numbers, 0 if mask is None else mask.strides[-1]],
+        [*sizes, 0 if mask is None else mask.strides[-1]],
         rows=product(q.shape[:-2]) * ceildiv(queries, _QUERIES),
-        work=2 * _QUERIES * keys * sizes,
+        work=2 * _QUERIES * keys * both,
         floats=[math.nan if node.attrs["scale"] is None else node.attrs["scale"], node.attrs["softcap"]],
-        scratch=wide_bytes(q.dtype) * (_KEYS * (sizes + _QUERIES) + _QUERIES * (sizes + 32)),
+        scratch=wide_bytes(q.dtype) * (_KEYS * (both + _QUERIES) + _QUERIES * (both + 32)),
     )
 
 
@@ -78,5 +78,5 @@ def _strides(view: View) -> list[Dim]:
 def _mask_kind(mask: View | None) -> dict[str, str]:
     if mask is None:
         return {}
-    kinds = computed(mask.dtype)
+    kinds = numbers(mask.dtype)
     return {"MASK": kinds["T"], "BIAS(x)": "((x) ? 0 : -INFINITY)" if mask.dtype is boolean else kinds["LOAD(x)"]}

@@ -9,8 +9,7 @@ from assay.ir.dtypes import FLOATS, DType, f32, f64
 from assay.ir.graph import Node, Value
 from assay.ir.types import TensorType
 from assay.ops.shapes import axes_of, axis_of
-from assay.targets.cpu.kernels.elements import computed
-from assay.targets.cpu.kernels.lines import Lines, lines, packed
+from assay.targets.cpu.kernels.lines import Lines, lines, numbers, packed, wide_bytes
 from assay.targets.cpu.kernels.views import shape_of
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
@@ -19,11 +18,6 @@ from assay.targets.cpu.views import View
 
 _BLOCK = 64
 """How many columns c/softmax.h takes at a time."""
-
-
-def wide_bytes(dtype: DType) -> int:
-    """The size of a number that elements of a float `dtype` are computed in."""
-    return max(dtype.numpy.itemsize, 4)
 
 
 def unmet_precision(node: Node, *names: str) -> str:
@@ -79,7 +73,7 @@ def _exponentials(p: Planner, kind: str, x: Lines, result: View) -> None:
     last, whole = x.below == 1, kind != "LOG_SUM_EXP"
     cols = x.length if last and whole else x.below
     p.step(
-        template("softmax.h", KIND=kind, LAST=int(last), **computed(x.view.dtype)),
+        template("softmax.h", KIND=kind, LAST=int(last), **numbers(x.view.dtype)),
         [x.view, result],
         [x.length, x.below],
         rows=x.above,
@@ -144,7 +138,7 @@ def _norm(
     scale: View | None,
     bias: View | None,
     rows: Dim,
-    numbers: list[Dim],
+    sizes: list[Dim],
     *,
     centred: bool,
     by_channel: bool,
@@ -156,15 +150,15 @@ def _norm(
         "BY_CHANNEL": int(by_channel),
     }
     p.step(
-        template("norm.h", **flags, **computed(x.dtype)),
+        template("norm.h", **flags, **numbers(x.dtype)),
         [view for view in (x, scale, bias, p.result(node.outputs[0])) if view is not None],
-        numbers,
+        sizes,
         rows=rows,
-        cols=numbers[0],
-        col_grain=numbers[0],
+        cols=sizes[0],
+        col_grain=sizes[0],
         work=4,
         floats=[node.attrs["epsilon"]],
-        scratch=numbers[0] * wide_bytes(x.dtype),
+        scratch=sizes[0] * wide_bytes(x.dtype),
         may_continue=True,
     )
 

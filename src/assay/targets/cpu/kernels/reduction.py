@@ -9,8 +9,7 @@ from assay.ir.dtypes import FLOATS, NUMERIC, DType, boolean, f32, f64
 from assay.ir.graph import Node
 from assay.ops.shapes import axes_of
 from assay.targets.cpu import scalar
-from assay.targets.cpu.kernels.elements import computed
-from assay.targets.cpu.kernels.lines import lines, packed
+from assay.targets.cpu.kernels.lines import lines, numbers, packed
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
@@ -121,7 +120,7 @@ def _part(above: Dim, length: Dim, below: Dim) -> int | None:
 def _reduce_axis(p: Planner, kind: str, source: View, target: View, length: Dim, part: Dim, count: Dim) -> None:
     """Reduce `source` to `target`, a matrix of which is (above, parts, below)."""
     above, parts, below = target.shape
-    kinds = {**computed(source.dtype, _compute_type(kind, source.dtype)), **_stored(target.dtype)}
+    kinds = {**numbers(source.dtype, _compute_type(kind, source.dtype)), **_stored(target.dtype)}
     if not source.dtype.is_float:
         kinds["INTEGER"] = "1"
     p.step(
@@ -156,7 +155,7 @@ def _unsigned(dtype: DType) -> str:
 
 def _stored(dtype: DType) -> dict[str, str]:
     """The definitions of R and STORE."""
-    kinds = computed(dtype)
+    kinds = numbers(dtype)
     return {"R": kinds["T"], "STORE(x)": kinds["STORE(x)"].replace("(T)", "(R)")}
 
 
@@ -193,7 +192,7 @@ def _arg(p: Planner, node: Node, sign: str) -> None:
     result = p.result(node.outputs[0], x.order if node.attrs["keepdims"] else x.rest)
     beats = {"BEATS(a, b)": f"((a) {sign} (b))"}
     p.step(
-        template("arg.h", LAST=int(x.below == 1), **beats, **computed(x.view.dtype)),
+        template("arg.h", LAST=int(x.below == 1), **beats, **numbers(x.view.dtype)),
         [x.view, p.error_cell(node, "there is no extreme of nothing"), result],
         [x.length, x.below],
         rows=x.above,
@@ -243,7 +242,7 @@ def _scan(p: Planner, node: Node, kind: str) -> None:
     dtype = x.view.dtype
     wide = "" if len(results) > 1 else "double" if dtype.is_float else _unsigned(dtype)
     p.step(
-        template("scan.h", KIND=kind, **computed(dtype, wide)),
+        template("scan.h", KIND=kind, **numbers(dtype, wide)),
         [x.view, *results],
         [x.length, x.below],
         rows=x.above,

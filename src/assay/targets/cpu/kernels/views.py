@@ -46,7 +46,8 @@ def expand(p: Planner, node: Node) -> None:
 @emits("flip", view=True)
 def flip(p: Planner, node: Node) -> None:
     view = p.view(node.inputs[0])
-    for axis in node.attrs["axes"]:
+    axes: tuple[int, ...] = node.attrs["axes"]
+    for axis in axes:
         size = view.shape[axis]
         view = view.sliced(axis % view.rank, size - 1, size, -1)
     p.alias(node.outputs[0], view)
@@ -69,7 +70,8 @@ def slice_(p: Planner, node: Node) -> None:
         slice_by_data(p, node)
         return
     view, wanted = p.view(node.inputs[0]), shape_of(node.outputs[0])
-    for axis, start, step in zip(node.attrs["axes"], starts.tolist(), steps.tolist(), strict=True):
+    axes: tuple[int, ...] = node.attrs["axes"]
+    for axis, start, step in zip(axes, starts.tolist(), steps.tolist(), strict=True):
         place = axis % view.rank
         view = view.sliced(place, _clamped(start, step, view.shape[place]), wanted[place], step)
     p.alias(node.outputs[0], view)
