@@ -10,7 +10,7 @@ import torch
 from torch import fx
 
 from assay.frontends.torch.types import dim_of
-from assay.ir.dims import Dim, Expr, evaluate, symbols
+from assay.ir.dims import Dim, evaluate, symbol_name, symbols
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +124,9 @@ def _sources(inputs: Sequence[Any], wanted: frozenset[str]) -> Iterator[tuple[st
     for index, value in enumerate(inputs):
         sizes = enumerate(value.shape) if isinstance(value, torch.Tensor) else [(None, value)]
         for axis, size in sizes:
-            dim = dim_of(size) if isinstance(size, torch.SymInt) else 0
-            if isinstance(dim, Expr) and str(dim) in wanted:
-                yield str(dim), index, axis
+            name = symbol_name(dim_of(size)) if isinstance(size, torch.SymInt) else None
+            if name is not None and name in wanted:
+                yield name, index, axis
 
 
 def _storage(tensor: torch.Tensor) -> int:

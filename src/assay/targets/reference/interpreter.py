@@ -18,7 +18,7 @@ import numpy as np
 
 from assay.errors import AssayError, LimitExceeded, LowerFailed, RunFailed
 from assay.ir import dtypes
-from assay.ir.dims import Dim, Expr, evaluate
+from assay.ir.dims import Dim, Expr, evaluate, symbol_name
 from assay.ir.dtypes import FLOATS, Array, DType, is_array
 from assay.ir.facts import SMALL, Fact
 from assay.ir.graph import Graph, Node, Value, used
@@ -320,8 +320,9 @@ def _bindings(inputs: Sequence[Value], env: Env) -> dict[str, int]:
         kind, array = value.type, env[value]
         if isinstance(kind, TensorType) and kind.shape is not None and is_array(array):
             for dim, size in zip(kind.shape, array.shape, strict=False):
-                if isinstance(dim, Expr):
-                    bound.setdefault(str(dim), size)
+                name = symbol_name(dim)
+                if name is not None:
+                    bound.setdefault(name, size)
     return bound
 
 

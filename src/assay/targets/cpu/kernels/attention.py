@@ -33,8 +33,8 @@ def _refusal(node: Node) -> str:
 @emits("sdpa", FLOATS, unless=_refusal)
 def sdpa(p: Planner, node: Node) -> None:
     """The result lies with its heads next to their elements, where a model merges them."""
-    q, k, v = (_by_head(p, p.view(value)) for value in node.inputs[:3])
-    k, v = (each.expanded((*q.shape[:-3], *each.shape[-3:])) for each in (k, v))
+    q, k, v = (p.view(value) for value in node.inputs[:3])
+    q, k, v = (_by_head(p, each.expanded((*q.shape[:-3], *each.shape[-3:]))) for each in (q, k, v))
     given = node.inputs[3] if len(node.inputs) > 3 else None
     mask = None if given is None else _by_head(p, p.view(given).expanded((*q.shape[:-1], k.shape[-2])), even=False)
     rank = q.rank

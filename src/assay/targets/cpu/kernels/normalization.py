@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from assay.ir.dims import Dim, eq, floordiv, product
-from assay.ir.dtypes import FLOATS, DType, f32, f64
+from assay.ir.dtypes import FLOATS, f32, f64
 from assay.ir.graph import Node, Value
 from assay.ir.types import TensorType
 from assay.ops.shapes import axes_of, axis_of
