@@ -8,6 +8,7 @@ from functools import cache
 
 from assay.errors import CompileFailed
 from assay.ir.dims import UNKNOWN
+from assay.ir.dtypes import string
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType
 from assay.limits import Limits
@@ -79,6 +80,8 @@ def _untyped(node: Node) -> str:
     for value in values:
         if not isinstance(value.type, TensorType):
             return f"a {value.type} is no tensor"
+        if value.type.dtype is string:
+            return "strings do not lie in the memory of their tensor"
         if value.type.shape is None or any(dim is UNKNOWN for dim in value.type.shape):
             return "a size is known only when the program runs"
     return ""

@@ -60,14 +60,6 @@ static void place_left(product *p, workspace *w, const int64_t *n, const T *a, i
   copy_block(w->left, DEPTH, a + k * n[7], n[6], n[7], p->rows, p->length);
 }
 
-/* How much of k to take at a time: all where few rows leave nothing in the cache to come back to. */
-static int64_t depth_for(const int64_t *n, int64_t rows) {
-#if defined(PACKED) && defined(IN_PLACE)
-  if (rows <= 2 * ROWS && n[7] == 1) return MAX(n[2], 1);
-#endif
-  return DEPTH;
-}
-
 /* `rows` rows of C in the columns c0 to c1, from `out` on. */
 static void block(const int64_t *n, workspace *w, const T *a, const T *b, T *out, int64_t rows, int64_t c0,
                   int64_t c1) {
@@ -78,9 +70,8 @@ static void block(const int64_t *n, workspace *w, const T *a, const T *b, T *out
   product p = {.rows = rows, .segments = 1, .c = w->sums, .c_step = COLUMN_BLOCK};
 #endif
   ACC *first = p.c;
-  const int64_t depth = depth_for(n, rows);
-  for (int64_t k = 0; k == 0 || k < K; k += depth) {
-    p.length = MIN(depth, K - k);
+  for (int64_t k = 0; k == 0 || k < K; k += DEPTH) {
+    p.length = MIN(DEPTH, K - k);
     p.add = k > 0;
     place_left(&p, w, n, a, k);
     for (int64_t j = c0, columns; j < c1; j += columns) {

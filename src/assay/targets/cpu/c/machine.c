@@ -203,7 +203,7 @@ static job cut(const frame *f, const step *s, const call *c) {
 
 static void run_step(const frame *f, const step *s, const call *c, bool shared, char *scratch) {
   job j = cut(f, s, c);
-  if (!j.rows || !j.cols) return;
+  if (j.rows <= 0 || j.cols <= 0) return;
   if (shared && j.chunks > 1) share(&j);
   else c->run(c, scratch, 0, j.rows, 0, j.cols);
 }

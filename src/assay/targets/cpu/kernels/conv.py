@@ -90,9 +90,10 @@ def conv(p: Planner, node: Node) -> None:
         shape, strides, lead = (groups, depth, out), (out * depth, 1, depth), (groups,)
     panels = p.temporary(w.dtype, (*lead, -(-shape[2] // width), depth, width))
     pack(p, View(dense.buffer, w.dtype, shape, strides, dense.offset), panels)
+    bias = p.dense(node.inputs[2]) if node.inputs[2:] and node.inputs[2] is not None else None
     out = _convolve(p, node, panels, kernel, channels)
-    if node.inputs[2:] and node.inputs[2] is not None:
-        _add_bias(p, p.dense(node.inputs[2]), out, channels)
+    if bias is not None:
+        _add_bias(p, bias, out, channels)
 
 
 def _add_bias(p: Planner, bias: View, out: View, channels: int) -> None:
@@ -117,13 +118,18 @@ def _convolve(p: Planner, node: Node, panels: View, kernel: Sequence[int], chann
     if apart:
         _by_channel(p, shape, panels)
     elif shape.is_product:
-        rows = x.transposed(last)
-        joined = rows.reshaped((x.shape[0], product(x.shape[2:]), x.shape[1]))
-        assert joined is not None
-        multiply(p, joined, panels, out, channels)
+        multiply(p, _as_rows(p, node, x), panels, out, channels)
     else:
         _by_windows(p, shape, panels, channels)
     return out
+
+
+def _as_rows(p: Planner, node: Node, x: View) -> View:
+    """x as (images, pixels, channels)."""
+    last, shape = (0, *range(2, x.rank), 1), (x.shape[0], product(x.shape[2:]), x.shape[1])
+    joined = x.transposed(last).reshaped(shape) or p.dense(node.inputs[0], last).transposed(last).reshaped(shape)
+    assert joined is not None
+    return joined
 
 
 def _by_channel(p: Planner, s: _Shape, panels: View) -> None:

@@ -183,8 +183,31 @@ def instance_norm(p: Planner, node: Node) -> None:
 
 
 def _channel_norm(p: Planner, node: Node, groups: Dim) -> None:
-    x = p.dense(node.inputs[0])
-    run = product(x.shape[2:])
-    length = floordiv(x.shape[1], groups) * run
+    x = p.view(node.inputs[0])
     scale, bias = (None if value is None else p.dense(value) for value in (*node.inputs[1:], None, None)[:2])
-    _norm(p, node, x, scale, bias, x.shape[0] * groups, [length, run, groups], centred=True, by_channel=True)
+    channels, run = x.shape[1], product(x.shape[2:])
+    group = floordiv(channels, groups)
+    order = (0, *range(2, x.rank), 1)
+    if not x.is_dense and x.is_dense_in(order):
+        _norm_last(p, node, x, scale, bias, [run, channels, group])
+        return
+    rows, sizes = x.shape[0] * groups, [group * run, run, groups]
+    _norm(p, node, p.dense(node.inputs[0]), scale, bias, rows, sizes, centred=True, by_channel=True)
+
+
+def _norm_last(p: Planner, node: Node, x: View, scale: View | None, bias: View | None, sizes: list[Dim]) -> None:
+    """For channels that lie innermost, where they stay."""
+    result = p.result(node.outputs[0], (0, *range(2, x.rank), 1))
+    places, channels, group = sizes
+    flags = {"SCALED": int(scale is not None), "SHIFTED": int(bias is not None)}
+    p.step(
+        template("norm_last.h", **flags, **numbers(x.dtype)),
+        [view for view in (x, scale, bias, result) if view is not None],
+        sizes,
+        rows=x.shape[0],
+        cols=channels,
+        col_grain=group,
+        work=6 * places,
+        floats=[node.attrs["epsilon"]],
+        scratch=channels * (4 * wide_bytes(x.dtype)),
+    )

@@ -1,0 +1,69 @@
+/* group_norm of a tensor whose channels lie innermost in memory.
+
+   SCALED, SHIFTED: 0 or 1; T, W, LOAD, STORE: see storage.h.
+   p: x, scale if any, bias if any, result; f: epsilon; n: the places of an image, its channels, those of a group.
+   Grid: a row for each image, a column for each channel, cut between groups only. Scratch: four rows of W. */
+#include "math.h"
+
+/* What is known of each channel: its own sums, or after `spread` those of its group. */
+typedef struct {
+  W *mean, *rest, *power, *shift;
+} channels;
+
+static void sum_up(const T *x, int64_t places, int64_t step, int64_t c0, int64_t c1, channels s) {
+  for (int64_t j = c0; j < c1; j++) s.mean[j] = 0;
+  for (int64_t i = 0; i < places; i++)
+#pragma omp simd
+    for (int64_t j = c0; j < c1; j++) s.mean[j] += LOAD(x[i * step + j]);
+}
+
+/* Of what is left of x without the mean: its sum, which the mean's rounding makes, and that of its squares. */
+static void sum_up_rest(const T *x, int64_t places, int64_t step, int64_t c0, int64_t c1, channels s) {
+  for (int64_t j = c0; j < c1; j++) s.rest[j] = s.power[j] = 0;
+  for (int64_t i = 0; i < places; i++)
+#pragma omp simd
+    for (int64_t j = c0; j < c1; j++) {
+      const W y = LOAD(x[i * step + j]) - s.mean[j];
+      s.rest[j] += y;
+      s.power[j] += y * y;
+    }
+}
+
+/* Every channel's sum becomes the mean of all of its group. */
+static void spread(W *sums, int64_t c0, int64_t c1, int64_t group, int64_t places) {
+  for (int64_t g = c0; g < c1; g += group) {
+    W sum = 0;
+    for (int64_t j = g; j < g + group; j++) sum += sums[j];
+    for (int64_t j = g; j < g + group; j++) sums[j] = sum / (W)(group * places);
+  }
+}
+
+/* `power` becomes what elements are multiplied with, `shift` what is added then. */
+static void settle(const call *c, int64_t c0, int64_t c1, channels s) {
+  const T *scale = (const T *)c->p[1], *bias = (const T *)c->p[1 + SCALED];
+  for (int64_t j = c0; j < c1; j++) {
+    const W variance = s.power[j] - s.rest[j] * s.rest[j];
+    s.power[j] = (SCALED ? LOAD(scale[j]) : 1) / (W)sqrt((variance < 0 ? 0 : variance) + (W)c->f[0]);
+    s.shift[j] = (SHIFTED ? LOAD(bias[j]) : 0) - s.rest[j] * s.power[j];
+  }
+}
+
+void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
+  const int64_t places = c->n[0], step = c->n[1], group = c->n[2];
+  W *room = (W *)scratch;
+  const channels s = {room, room + step, room + 2 * step, room + 3 * step};
+  for (int64_t r = r0; r < r1; r++) {
+    const T *x = (const T *)c->p[0] + r * places * step;
+    T *result = (T *)c->p[1 + SCALED + SHIFTED] + r * places * step;
+    sum_up(x, places, step, c0, c1, s);
+    spread(s.mean, c0, c1, group, places);
+    sum_up_rest(x, places, step, c0, c1, s);
+    spread(s.rest, c0, c1, group, places);
+    spread(s.power, c0, c1, group, places);
+    settle(c, c0, c1, s);
+    for (int64_t i = 0; i < places; i++)
+#pragma omp simd
+      for (int64_t j = c0; j < c1; j++)
+        result[i * step + j] = STORE((LOAD(x[i * step + j]) - s.mean[j]) * s.power[j] + s.shift[j]);
+  }
+}
