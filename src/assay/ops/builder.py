@@ -294,10 +294,10 @@ class Builder:
 
 def _with_dims(kind: Type, stated: Type) -> Type:
     """`kind` with unknown dims taken from `stated`; `kind` itself if there is nothing to take."""
-    if not isinstance(kind, TensorType) or not isinstance(stated, TensorType) or stated.shape is None:
+    if not isinstance(kind, TensorType) or not isinstance(stated, TensorType):
         return kind
-    if kind.shape is None:
-        return TensorType(kind.dtype, stated.shape)
+    if kind.shape is None or stated.shape is None:
+        return kind
     if len(kind.shape) != len(stated.shape) or not any(
         own is UNKNOWN and other is not UNKNOWN for own, other in zip(kind.shape, stated.shape, strict=True)
     ):
