@@ -106,7 +106,8 @@ def test_unnamed_dims_are_none() -> None:
 
 def test_providers() -> None:
     wanted = ["CUDAExecutionProvider", ("CPUExecutionProvider", {"threads": 1})]
-    assert session(PLAIN, providers=wanted).get_providers() == ["reference"]
+    assert session(PLAIN, providers=wanted).get_providers() == ["cpu", "reference"]
+    assert session(PLAIN, providers=["reference"]).get_providers() == ["reference"]
     with pytest.raises(NotFound, match="none of abacus is a target here"):
         session(PLAIN, providers=["abacus"])
 
