@@ -53,7 +53,6 @@ ALONG: dict[str, Callable[[torch.Tensor, int], Any]] = {
     "argmin": lambda x, d: torch.argmin(x, d, keepdim=True),
     "median value": lambda x, d: torch.median(x, d).values,
     "nanmedian value": lambda x, d: torch.nanmedian(x, d).values,
-    "mode": lambda x, d: torch.mode(x, d),
     "all and any": lambda x, d: (torch.all(x, d), torch.any(x, d)),
     "unbind": lambda x, d: torch.unbind(x, d) if x.dim() else x,
 }
@@ -83,8 +82,7 @@ NOT_OF_BOOLS = ("argmax", "argmin", "median value", "nanmedian value")
 @pytest.mark.parametrize("name", ALONG)
 def test_along_an_axis(name: str) -> None:
     kinds = [ties, floats, scalar, ties.to(torch.uint8), floats.bfloat16()]
-    kinds += [] if name in NOT_OF_BOOLS else [ties > 0]
-    kinds += [] if name == "mode" else [holes]
+    kinds += [holes] if name in NOT_OF_BOOLS else [ties > 0, holes]
     for x in kinds:
         agree(lambda value: [ALONG[name](value, dim) for dim in (0, -1)], x)
 
@@ -417,3 +415,10 @@ def test_sums_of_terms(name: str) -> None:
     whole = [torch.int64] if name == "addcmul" else []
     for dtype in (torch.float32, torch.float64, torch.complex64, *whole):
         agree(TERMS[name], *(torch.randn(3, 4, 5) * 9).to(dtype))
+
+
+@pytest.mark.parametrize("pick", [lambda x: torch.mode(x, 0), lambda x: torch.kthvalue(x, 2, 0)], ids=["mode", "kth"])
+def test_what_points_among_equals_is_torchs(pick: Callable[..., Any]) -> None:
+    x = torch.randint(0, 5, (3000,), generator=torch.Generator().manual_seed(0))
+    compiled = torch.compile(lambda value: tuple(pick(value)), backend="assay")
+    assert all(map(torch.equal, compiled(x), pick(x)))
