@@ -6,7 +6,7 @@ import inspect
 import json
 import operator
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -215,6 +215,9 @@ class Picky:
 
     def support(self, node: Node) -> Support:
         return YES if node.op != "sin" else Support(False, "no kernel for sin")
+
+    def prepare(self, graph: Graph, static: Collection[int]) -> Graph:
+        return graph
 
     def compile(self, segment: Graph) -> Executable:
         return ReferenceTarget().compile(segment)

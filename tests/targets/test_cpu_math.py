@@ -37,7 +37,7 @@ LARGEST_ERROR: dict[str, float] = {
     "gelu": 12.0,
     "gelu_tanh": 36.0,
     "silu": 3.5,
-    "mish": 4.5,
+    "mish": 5.0,
 }
 """A little more than docs/performance.md states, for machines that have no fused multiply-add."""
 _SEEN = {"gelu", "gelu_tanh", "silu", "mish"}
