@@ -1,7 +1,8 @@
-/* arg_max and arg_min over the middle one of three axes of a dense tensor: where the first extreme element lies, or the
-   first NaN.
+/* arg_max and arg_min over the middle one of three axes of a dense tensor: where the first extreme element
+   lies, or the first NaN.
 
-   BEATS(a, b): if a is more extreme than b; T, W, LOAD: see storage.h; LAST: 1 if the third axis has one element.
+   BEATS(a, b): if a is more extreme than b; T, W, LOAD: see storage.h; LAST: 1 if the third axis has one
+   element.
    p: x, error (an axis without elements), result; n: the length of the axis, the size of the third axis.
    Grid: a row for each place of the first axis, a column for each of the third. */
 #include "math.h"

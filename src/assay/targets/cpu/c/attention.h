@@ -1,14 +1,15 @@
-/* sdpa, without a matrix of all scores in memory. A row of the grid is a block of QUERIES queries of one head.
+/* sdpa, without a matrix of all scores in memory. A row of the grid is a block of QUERIES queries of a head.
 
-   Queries are the lanes of vectors: a *panel* is SIDE of them, and what is kept for it (queries, scores, results) has
-   them innermost. Keys and values are then read where they lie, one number at a time, and no step of the softmax goes
-   across lanes. The last few queries are panels of one, for which vectors go along keys and values instead.
+   Queries are the lanes of vectors: a *panel* is SIDE of them, and what is kept for it (queries, scores,
+   results) has them innermost. Keys and values are then read where they lie, one number at a time, and no
+   step of the softmax goes across lanes. The last few queries are panels of one, for which vectors go along
+   keys and values instead.
 
-   Keys are taken KEYS at a time. `peak` and `total` are a query's largest score and sum of exponentials so far; what
-   was summed under a smaller peak decays.
+   Keys are taken KEYS at a time. `peak` and `total` are a query's largest score and sum of exponentials so
+   far; what was summed under a smaller peak decays. Keys that `causal` leaves out are not looked at.
 
-   T, W, LOAD, STORE: see storage.h; QUERIES, KEYS; CAUSAL and CAPPED: 0 or 1; MASK: the type of the mask's elements if
-   there is a mask, and BIAS(x): what such an element adds to a score.
+   T, W, LOAD, STORE: see storage.h; QUERIES, KEYS; CAUSAL and CAPPED: 0 or 1; MASK: the type of the mask's
+   elements if there is a mask, and BIAS(x): what such an element adds to a score.
    p: q, k, v, the mask if any, result; n: see below, strides last; f: the scale (NaN: by the size), the cap.
    Scratch: KEYS · (QUERIES + sizes of keys and values) + QUERIES · (both sizes + 32) numbers. */
 #include "exponential.h"
@@ -27,6 +28,7 @@
 #define UNROLL _Pragma("GCC unroll 16")
 
 typedef W vec __attribute__((vector_size(VECTOR_BYTES), may_alias));
+typedef vec pair[2]; /* a row of a panel */
 typedef __typeof__((vec){0} > (vec){0}) lanes;
 enum { WIDTH = LANES(W), SIDE = 2 * WIDTH, ROWS = VECTOR_BYTES == 64 ? 12 : 6, FEW = 4 };
 
@@ -35,7 +37,7 @@ typedef struct {
 } strides;
 
 typedef struct {
-  int64_t heads, shared, queries, keys, size, out_size; /* `shared`: how many heads of queries share one of keys */
+  int64_t heads, shared, queries, keys, size, out_size; /* `shared` heads of queries share one of keys */
   strides q, k, v, out, mask;
   int64_t mask_key;
 } numbers;
@@ -75,13 +77,14 @@ ALWAYS void transpose(vec *x) {
   }
 }
 
-/* WIDTH × WIDTH numbers transposed, of which `rows` rows of `columns` each are there and the others are zero. */
+/* WIDTH × WIDTH numbers transposed; `rows` rows of `columns` each are there, the others count as zero. */
 ALWAYS void tile(const W *from, int64_t step, int64_t rows, int64_t columns, vec *x) {
   if (rows >= WIDTH && columns >= WIDTH) {
     UNROLL for (int i = 0; i < WIDTH; i++) memcpy(x + i, from + i * step, sizeof(vec));
   } else {
     memset(x, 0, WIDTH * sizeof(vec));
-    for (int64_t i = 0; i < MIN(rows, WIDTH); i++) memcpy(x + i, from + i * step, MIN(columns, WIDTH) * sizeof(W));
+    const size_t bytes = MIN(columns, WIDTH) * sizeof(W);
+    for (int64_t i = 0; i < MIN(rows, WIDTH); i++) memcpy(x + i, from + i * step, bytes);
   }
   transpose(x);
 }
@@ -114,19 +117,19 @@ static void unpack(const W *from, const W *factor, int64_t rows, int64_t columns
 }
 
 /* sums[r] = sum over i of a[r · row + i · step] · b[i], for as many r as registers hold. */
-ALWAYS void products(int rows, const W *a, int64_t row, int64_t step, const vec *b, int64_t count, vec (*sums)[2]) {
+ALWAYS void products(int rows, const W *a, int64_t row, int64_t step, const pair *b, int64_t n, pair *sums) {
   UNROLL for (int r = 0; r < rows; r++) sums[r][0] = sums[r][1] = (vec){0};
-  for (int64_t i = 0; i < count; i++)
+  for (int64_t i = 0; i < n; i++)
     UNROLL for (int r = 0; r < rows; r++) {
       const W x = a[r * row + i * step];
-      sums[r][0] += x * b[2 * i];
-      sums[r][1] += x * b[2 * i + 1];
+      sums[r][0] += x * b[i][0];
+      sums[r][1] += x * b[i][1];
     }
 }
 
 ALWAYS void score_rows(int rows, const W *k, int64_t step, const W *q, int64_t size, W *scores) {
-  vec sums[ROWS][2];
-  products(rows, k, step, 1, (const vec *)q, size, sums);
+  pair sums[ROWS];
+  products(rows, k, step, 1, (const pair *)q, size, sums);
   UNROLL for (int r = 0; r < rows; r++) memcpy(scores + r * SIDE, sums[r], sizeof sums[r]);
 }
 
@@ -162,10 +165,10 @@ APART void grow(W *scores, int64_t keys, W *peak, W *total, W *decay) {
 }
 
 ALWAYS void weigh_rows(int rows, const block *b, int64_t at, const W *weights, const vec *decay, W *to) {
-  vec sums[ROWS][2], *out = (vec *)(to + at * SIDE);
-  products(rows, b->v + at, 1, b->v_step, (const vec *)weights, b->count, sums);
+  pair sums[ROWS], *out = (pair *)(to + at * SIDE);
+  products(rows, b->v + at, 1, b->v_step, (const pair *)weights, b->count, sums);
   UNROLL for (int r = 0; r < rows; r++)
-    UNROLL for (int j = 0; j < 2; j++) out[2 * r + j] = out[2 * r + j] * decay[j] + sums[r][j];
+    UNROLL for (int j = 0; j < 2; j++) out[r][j] = out[r][j] * decay[j] + sums[r][j];
 }
 
 APART void weigh(const block *b, const W *weights, const W *decay, int64_t size, W *out) {
@@ -233,18 +236,21 @@ static void cap(W *scores, int64_t count, W most) {
   for (int64_t i = 0; i < count; i++) scores[i] = TANH(scores[i] / most) * most;
 }
 
-/* What the mask adds to each score: rows of W, `step` apart, in `room` unless the mask itself is that. */
-static const W *bias_rows(const MASK *mask, int64_t rows, int64_t columns, int64_t *step, int64_t key_step, W *room) {
-  if (sizeof(MASK) == sizeof(W) && key_step == 1) return (const W *)mask;
-  for (int64_t i = 0; i < rows; i++)
-    for (int64_t j = 0; j < columns; j++) room[i * KEYS + j] = BIAS(mask[i * *step + j * key_step]);
+/* What the mask adds to scores: rows of W, `step` apart, in `room` unless the mask itself is that. */
+static const W *bias_rows(const MASK *mask, const panel *p, const block *b, const numbers *n, W *room,
+                          int64_t *step) {
+  mask += p->first * n->mask.step + b->first * n->mask_key;
+  *step = n->mask.step;
+  if (sizeof(MASK) == sizeof(W) && n->mask_key == 1) return (const W *)mask;
+  for (int64_t i = 0; i < p->count; i++, mask += n->mask.step)
+    for (int64_t j = 0; j < b->count; j++) room[i * KEYS + j] = BIAS(mask[j * n->mask_key]);
   *step = KEYS;
   return room;
 }
 
-static void add_mask(const panel *p, const block *b, const MASK *mask, int64_t step, int64_t key_step, W *scores) {
-  mask += p->first * step + b->first * key_step;
-  const W *bias = bias_rows(mask, p->count, b->count, &step, key_step, scores + KEYS * SIDE);
+static void add_mask(const panel *p, const block *b, const MASK *mask, const numbers *n, W *scores) {
+  int64_t step;
+  const W *bias = bias_rows(mask, p, b, n, scores + KEYS * SIDE, &step);
   if (p->side == 1)
     for (int64_t j = 0; j < b->count; j++) scores[j] += bias[j];
   else
@@ -273,7 +279,7 @@ static void attend(const call *c, const panel *p, const block *all, const MASK *
   if (one) score_one(b, p->q, n->size, scores);
   else score(b, p->q, n->size, scores);
   if (CAPPED) cap(scores, b->count * p->side, (W)c->f[1]);
-  if (MASKED) add_mask(p, b, mask, n->mask.step, n->mask_key, scores);
+  if (MASKED) add_mask(p, b, mask, n, scores);
   if (CAUSAL) hide_future(p, b, scores);
   if (one) {
     grow_one(scores, b->count, p->peak, p->total, decay);
@@ -334,7 +340,8 @@ static void attend_block(const call *c, W *memory, int64_t batch, int64_t head, 
   panel panels[QUERIES / SIDE + FEW];
   const int count = panels_of(q0, q1, n, v_room + KEYS * n->out_size, panels);
   const double scale = isnan(c->f[0]) ? 1 / sqrt((double)MAX(n->size, 1)) : c->f[0];
-  for (int i = 0; i < count; i++) begin(panels + i, (const T *)c->p[0] + at(n->q, batch, head), n, (W)scale, k_room);
+  const T *q = (const T *)c->p[0] + at(n->q, batch, head);
+  for (int i = 0; i < count; i++) begin(panels + i, q, n, (W)scale, k_room);
   const int64_t keys = CAUSAL ? MIN(n->keys, q1) : n->keys;
   for (int64_t first = 0; first < keys; first += KEYS) {
     block b = {.first = first, .count = MIN(KEYS, keys - first), .k_step = n->k.step, .v_step = n->v.step};

@@ -32,8 +32,8 @@ SCALAR double f64_of_bits(uint64_t bits) {
 /* The same bits as another type; memory may be read as it whatever else it is. */
 typedef uint16_t __attribute__((may_alias)) bits16;
 
-/* Floats of 16 bits and the f32 of the same value. This way loops vectorise also where the machine's own conversions
-   of f16 are not at the compiler's hand, and every bit of a NaN is kept. */
+/* Floats of 16 bits and the f32 of the same value. This way loops vectorise also where the compiler has no
+   vectors of f16, and every bit of a NaN is kept. */
 SCALAR float f16_to_f32(uint16_t x) {
   uint32_t size = (uint32_t)(x & 0x7fff) << 13, bits = bits_of_f32(f32_of_bits(size) * 0x1p112f);
   return f32_of_bits((size < 0x0f800000 ? bits : bits | 0x7f800000) | (uint32_t)(x & 0x8000) << 16);
@@ -76,8 +76,8 @@ SCALAR float f32_to_odd(double x) {
   return f32_of_bits(bits | ((double)near != x));
 }
 
-/* Floats become integers by truncation and wrap-around; what no i64 holds is its least number, of which narrower
-   integers keep the lowest bits: 0. */
+/* Floats become integers by truncation and wrap-around; what no i64 holds is its least number, of which
+   narrower integers keep the lowest bits: 0. */
 SCALAR int64_t f64_to_i64(double x) {
   int inside = x >= -0x1p63 && x < 0x1p63;
   int64_t whole = (int64_t)(inside ? x : 0.0);

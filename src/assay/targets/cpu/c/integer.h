@@ -1,4 +1,4 @@
-/* Integer arithmetic as the core ops define it, in 64 bits: what narrower integers keep of it is their own result. */
+/* Integer arithmetic as the core ops define it, in 64 bits, of which narrower integers keep the lowest. */
 #ifndef INTEGER_H
 #define INTEGER_H
 #include "convert.h"

@@ -1,7 +1,7 @@
-/* Elementary functions of floats: free of branches, so that a loop over elements vectorises once they are inlined.
+/* Elementary functions of floats, free of branches: once they are inlined, a loop over elements vectorises.
 
-   Those of f32 are own ones. `exp`, `log`, `tanh`, `sigmoid`, `erf`, `gelu` and what is made of them compute in f32
-   throughout; the others go through f64, in which a fit of some 35 bits leaves nothing but the final rounding.
+   Those of f32 are own ones. `exp`, `log`, `tanh`, `sigmoid`, `erf`, `gelu` and what is made of them compute in
+   f32 throughout; the others go through f64, where a fit of some 35 bits leaves little but the final rounding.
    Those of f64 are the C library's, or the formula of the op's reference; loops over these do not vectorise.
    docs/performance.md states the largest error of each. */
 #include_next <math.h> /* the C library's, in whatever way this file was found */
@@ -26,7 +26,7 @@
 #define LOG2_E 1.44269504f
 #define LN2_HIGH 0.693359375f /* few bits: products with whole numbers are exact */
 #define LN2_LOW -2.12194440e-4f
-#define WHOLE 12582912.0f /* 1.5 · 2^23: what is added to it is rounded to a whole number, in the lowest bits */
+#define WHOLE 12582912.0f /* 1.5 · 2^23: added to it, a number is rounded to a whole one, in the lowest bits */
 
 /* eʳ − 1 for |r| ≤ ln 2 / 2. */
 SCALAR float expm1_near_f32(float r) {
@@ -40,7 +40,8 @@ SCALAR float expm1_near_f32(float r) {
 /* x · 2ⁿ, rounded once; `whole` is WHOLE + n with |n| < 253. */
 SCALAR float scaled_f32(float x, float whole) {
   int32_t n = (int32_t)(bits_of_f32(whole) - bits_of_f32(WHOLE)), half = n >> 1;
-  float first = f32_of_bits((uint32_t)(half + 127) << 23), second = f32_of_bits((uint32_t)(n - half + 127) << 23);
+  float first = f32_of_bits((uint32_t)(half + 127) << 23);
+  float second = f32_of_bits((uint32_t)(n - half + 127) << 23);
   return x * first * second;
 }
 
@@ -168,7 +169,7 @@ SCALAR double exp_wide(double x, double less) {
 /* log x; `less` is x − 1, which may be more accurate than x. */
 SCALAR double log_wide(double x, double less) {
   uint64_t bits = bits_of_f64(x) - 0x3fe6a09e667f3bcd + (1023ull << 52); /* of √½ */
-  double k = (0x1p52 + 1023.0) - f64_of_bits(bits >> 52 | 0x4330000000000000); /* the exponent, negated: 0 is +0 */
+  double k = (0x1p52 + 1023.0) - f64_of_bits(bits >> 52 | 0x4330000000000000); /* negated, so that 0 is +0 */
   double m = f64_of_bits((bits & 0xfffffffffffff) + 0x3fe6a09e667f3bcd);
   double f = k == 0.0 ? less : m - 1.0, s = f / (2.0 + f), z = s * s;
   double p = 0.09799392711343705 * z + 0.11087618910985211;
@@ -210,7 +211,8 @@ SCALAR float acosh_f32(double x) {
 }
 
 SCALAR float asinh_f32(double x) {
-  double size = __builtin_fabs(x), y = log1p_wide(size + size * (size / (1.0 + __builtin_sqrt(size * size + 1.0))));
+  double size = __builtin_fabs(x), root = __builtin_sqrt(size * size + 1.0);
+  double y = log1p_wide(size + size * (size / (1.0 + root)));
   return (float)__builtin_copysign(size < HUGE_VAL ? y : size, x);
 }
 
@@ -253,7 +255,8 @@ SCALAR float pow_f32(double x, double y) {
 
 /* --- sine and cosine, through f64 */
 
-/* 2^(8 q) · 2/π mod 4 for q = 0 … 13 in three parts: products of the first two with an f32 are exact, and their sum. */
+/* 2^(8 q) · 2/π mod 4 for q = 0 … 13 in three parts; products of the first two with an f32 are exact, and so
+   is the sum of these. */
 static const double TURNS_HIGH[14] = {
     0x1.45f304p-1, 0x1.7cc1b7p+1, 0x1.836e4ep+0, 0x1.b72722p+1, 0x1.27220ap+1, 0x1.220a94p+1, 0x1.529fcp-4,
     0x1.29fc26p+0, 0x1.fc2756p+0, 0x1.3abe8p-3, 0x1.abe8fap+1, 0x1.e8fa9ap+1, 0x1.f534dcp+0, 0x1.34ddcp+0,
@@ -270,9 +273,9 @@ static const double TURNS_LOW[14] = {
     0x1.2b32788720840p-49, 0x1.3278872083fcap-49,
 };
 
-/* x = (quarter + rest) · π/2 with a whole number of quarter turns, of which the lowest bits of `quarter` tell, and a
-   rest in [−½, ½], which is returned in radians. Of x = m · 2^(8 q), m is whole unless q is 0: turns that are left out
-   of the table are whole ones. */
+/* x = (quarter + rest) · π/2: a whole number of quarter turns, of which the lowest bits are in `quarter`, and a
+   rest in [−½, ½], which is returned in radians. Of x = m · 2^(8 q), m is whole unless q is 0, so that what the
+   table leaves out are whole turns. */
 SCALAR double turned(float x, uint64_t *quarter) {
   uint64_t exponent = bits_of_f32(x) >> 23 & 255;
   uint64_t q = ((exponent < 150 ? 150 : exponent) - 150) >> 3;

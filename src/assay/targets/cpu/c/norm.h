@@ -1,7 +1,8 @@
 /* Rows made to have the mean 0 and the variance 1, then scaled and shifted: layer_norm, rms_norm, group_norm.
 
-   CENTRED: 0 leaves the mean as it is (rms_norm). SCALED, SHIFTED: 0 or 1. BY_CHANNEL: 1 if a row is made of runs of
-   elements, the channels, that have one scale each; else each element has its own. T, W, LOAD, STORE: see storage.h.
+   CENTRED: 0 leaves the mean as it is (rms_norm). SCALED, SHIFTED: 0 or 1. BY_CHANNEL: 1 if a row is made of
+   runs of elements, the channels, that have one scale each; else each element has its own.
+   T, W, LOAD, STORE: see storage.h.
    p: x, scale if any, bias if any, result; f: epsilon; n: the length of a row; then
    by channel: the length of a run, after how many rows the channels begin anew;
    else: how far the scales of one row are from those of the next, and the biases likewise.
@@ -18,7 +19,8 @@ static W sum_of(const W *x, int64_t length) {
   const int64_t part = length / 4;
   W s0 = 0, s1 = 0, s2 = 0, s3 = 0;
 #pragma omp simd reduction(+ : s0, s1, s2, s3)
-  for (int64_t i = 0; i < part; i++) s0 += x[i], s1 += x[part + i], s2 += x[2 * part + i], s3 += x[3 * part + i];
+  for (int64_t i = 0; i < part; i++)
+    s0 += x[i], s1 += x[part + i], s2 += x[2 * part + i], s3 += x[3 * part + i];
   for (int64_t i = 4 * part; i < length; i++) s0 += x[i];
   return s0 + s1 + (s2 + s3);
 }

@@ -1,8 +1,9 @@
 /* group_norm of a tensor whose channels lie innermost in memory.
 
    SCALED, SHIFTED: 0 or 1; T, W, LOAD, STORE: see storage.h.
-   p: x, scale if any, bias if any, result; f: epsilon; n: the places of an image, its channels, those of a group.
-   Grid: a row for each image, a column for each channel, cut between groups only. Scratch: four rows of W. */
+   p: x, scale if any, bias if any, result; f: epsilon; n: the places of an image, its channels, those of a
+   group. Grid: a row for each image, a column for each channel, cut between groups only.
+   Scratch: four numbers for each channel. */
 #include "math.h"
 
 /* What is known of each channel: its own sums, or after `spread` those of its group. */
@@ -17,7 +18,7 @@ static void sum_up(const T *x, int64_t places, int64_t step, int64_t c0, int64_t
     for (int64_t j = c0; j < c1; j++) s.mean[j] += LOAD(x[i * step + j]);
 }
 
-/* Of what is left of x without the mean: its sum, which the mean's rounding makes, and that of its squares. */
+/* Of what is left of x without the mean: the sum, made by the mean's rounding, and that of the squares. */
 static void sum_up_rest(const T *x, int64_t places, int64_t step, int64_t c0, int64_t c1, channels s) {
   for (int64_t j = c0; j < c1; j++) s.rest[j] = s.power[j] = 0;
   for (int64_t i = 0; i < places; i++)

@@ -1,11 +1,11 @@
-/* reduce_sum, reduce_prod, reduce_max, reduce_min and reduce_mean over the middle one of three axes of a dense tensor.
+/* The sum, product, largest or smallest element, or mean over the middle one of three axes of a dense tensor.
 
    A long axis may be cut into parts, each with a result of its own for another call to go on with.
-   KIND: which of them; START: what nothing is reduced to; T, W, LOAD: see storage.h; R, STORE: the type of results,
-   and how a W becomes one; LAST: 1 if the third axis has one element.
+   KIND: which of them; START: what nothing is reduced to; T, W, LOAD: see storage.h; R, STORE: the type of
+   results, and how a W becomes one; LAST: 1 if the third axis has one element.
    INTEGER: defined if the elements are integers; sums of these wrap, so their W has no sign.
-   p: x, result; n: the length of the axis, the size of the third axis, the length and the number of the parts,
-   and how many elements a mean is over.
+   p: x, result; n: the length of the axis, the size of the third axis, the length and the number of the
+   parts, and how many elements a mean is over.
    Grid: a row for each part of each place of the first axis, a column for each place of the third. */
 #include "math.h"
 

@@ -1,7 +1,9 @@
-/* Running sums, products, extremes and sums of exponentials along the middle one of three axes of a dense tensor.
+/* Running sums, products, extremes and sums of exponentials along the middle one of three axes of a dense
+   tensor.
 
    KIND: which of them; T, W, LOAD, STORE: see storage.h.
-   p: x, result, and for extremes where each lies (the last of equals); n: the length of the axis, the size of the third.
+   p: x, result, and for extremes where each lies (the last of equals); n: the length of the axis, the size of
+   the third.
    Grid: a row for each place of the first axis, a column for each of the third. */
 #include "math.h"
 

@@ -2,8 +2,8 @@
 
    KIND: which of them; T, W, LOAD, STORE: see storage.h.
    p: x, result; n: the length of the axis, the number of elements below it.
-   If the axis is the LAST one (1), the grid is that of x as a matrix, cut between rows only. Else a row is all that lies
-   below one place of the axes above, and a column one element of it.
+   If the axis is the LAST one (1), the grid is that of x as a matrix, cut between rows only. Else a row is
+   all that lies below one place of the axes above, and a column one element of it.
    Scratch: a row of W; if the axis is not the last, BLOCK of them. */
 #include "exponential.h"
 #include "rows.h"
@@ -56,7 +56,10 @@ static void make_columns(const T *x, T *result, W *grown, int64_t length, int64_
   W base[BLOCK], sum[BLOCK];
   for (int64_t j = 0; j < width; j++) base[j] = -INFINITY, sum[j] = 0;
   for (int64_t i = 0; i < length; i++)
-    for (int64_t j = 0; j < width; j++) base[j] = LOAD(x[i * step + j]) > base[j] ? LOAD(x[i * step + j]) : base[j];
+    for (int64_t j = 0; j < width; j++) {
+      const W item = LOAD(x[i * step + j]);
+      base[j] = item > base[j] ? item : base[j];
+    }
   for (int64_t j = 0; j < width; j++) base[j] = base_of(base[j]);
   for (int64_t i = 0; i < length; i++)
 #pragma omp simd
@@ -80,8 +83,9 @@ static void make_columns(const T *x, T *result, W *grown, int64_t length, int64_
 void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
   const int64_t length = c->n[0], step = c->n[1], results = (KIND == LOG_SUM_EXP ? 1 : length) * step;
   for (int64_t r = r0; r < r1; r++)
-    for (int64_t j = c0; j < c1; j += BLOCK)
-      make_columns((const T *)c->p[0] + r * length * step + j, (T *)c->p[1] + r * results + j, (W *)scratch, length,
-                   step, MIN(BLOCK, c1 - j));
+    for (int64_t j = c0; j < c1; j += BLOCK) {
+      const T *x = (const T *)c->p[0] + r * length * step + j;
+      make_columns(x, (T *)c->p[1] + r * results + j, (W *)scratch, length, step, MIN(BLOCK, c1 - j));
+    }
 }
 #endif

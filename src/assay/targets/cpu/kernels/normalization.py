@@ -9,7 +9,7 @@ from assay.ir.dtypes import FLOATS, f32, f64
 from assay.ir.graph import Node, Value
 from assay.ir.types import TensorType
 from assay.ops.shapes import axes_of, axis_of
-from assay.targets.cpu.kernels.lines import Lines, lines, numbers, packed, wide_bytes
+from assay.targets.cpu.kernels.lines import Lines, lines, numbers, wide_bytes
 from assay.targets.cpu.kernels.views import shape_of
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
@@ -53,20 +53,9 @@ def _softmax(p: Planner, node: Node, kind: str) -> None:
 
 @emits("log_sum_exp", FLOATS)
 def log_sum_exp(p: Planner, node: Node) -> None:
-    """The logarithm of the sum of exponentials; several axes are made one by a copy if they are not neighbours."""
-    view, order = packed(p, node.inputs[0])
-    gone = axes_of(node.attrs["axes"], view.rank)
-    kept = [axis for axis in range(view.rank) if axis not in gone]
-    begin = min((order.index(axis) for axis in gone), default=view.rank)
-    middle = order[begin : begin + len(gone)]
-    if set(middle) != set(gone):
-        view, order, begin = p.copied(view, (*kept, *gone)), (*kept, *gone), len(kept)
-    parts = (order[:begin], order[begin : begin + len(gone)], order[begin + len(gone) :])
-    above, length, below = (product(view.shape[axis] for axis in part) for part in parts)
-    places = range(view.rank) if node.attrs["keepdims"] else {axis: place for place, axis in enumerate(kept)}
-    result_order = [places[axis] for axis in order if node.attrs["keepdims"] or axis in kept]
-    x = Lines(view, order, (), above, length, below)
-    _exponentials(p, "LOG_SUM_EXP", x, p.result(node.outputs[0], result_order))
+    """The logarithm of the sum of exponentials."""
+    x = lines(p, node.inputs[0], *axes_of(node.attrs["axes"], len(shape_of(node.inputs[0]))))
+    _exponentials(p, "LOG_SUM_EXP", x, p.result(node.outputs[0], x.order if node.attrs["keepdims"] else x.rest))
 
 
 def _exponentials(p: Planner, kind: str, x: Lines, result: View) -> None:

@@ -9,7 +9,7 @@ from assay.ir.dtypes import FLOATS, NUMERIC, DType, boolean, f32, f64
 from assay.ir.graph import Node
 from assay.ops.shapes import axes_of
 from assay.targets.cpu import scalar
-from assay.targets.cpu.kernels.lines import lines, numbers, packed
+from assay.targets.cpu.kernels.lines import lines, numbers, order_left, packed
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
@@ -35,7 +35,7 @@ def _accumulated(node: Node) -> str:
 @emits("reduce_sum", NUMERIC, unless=_accumulated)
 def reduce_sum(p: Planner, node: Node) -> None:
     """Sums; those of integers wrap around."""
-    _reduce(p, node, "SUM")
+    _reduce(p, node, "SUM", "SUM")
 
 
 @emits("reduce_mean", NUMERIC)
@@ -47,26 +47,26 @@ def reduce_mean(p: Planner, node: Node) -> None:
 @emits("reduce_prod", NUMERIC)
 def reduce_prod(p: Planner, node: Node) -> None:
     """Products; those of floats in f64, where they do not overflow on the way."""
-    _reduce(p, node, "PROD")
+    _reduce(p, node, "PROD", "PROD")
 
 
 @emits("reduce_max", (*NUMERIC, boolean))
 def reduce_max(p: Planner, node: Node) -> None:
     """The largest element."""
-    _reduce(p, node, "MAXIMUM")
+    _reduce(p, node, "MAXIMUM", "MAXIMUM")
 
 
 @emits("reduce_min", (*NUMERIC, boolean))
 def reduce_min(p: Planner, node: Node) -> None:
     """The smallest element."""
-    _reduce(p, node, "MINIMUM")
+    _reduce(p, node, "MINIMUM", "MINIMUM")
 
 
-def _reduce(p: Planner, node: Node, kind: str, last_kind: str = "") -> None:
+def _reduce(p: Planner, node: Node, kind: str, last_kind: str) -> None:
     """A call for each run of reduced axes in memory, the innermost first; what is not the result is kept wide."""
     source, order = packed(p, node.inputs[0])
     gone = axes_of(node.attrs["axes"], source.rank)
-    result = p.result(node.outputs[0], _order_left(order, () if node.attrs["keepdims"] else gone))
+    result = p.result(node.outputs[0], order_left(order, () if node.attrs["keepdims"] else gone))
     if not gone:
         p.copy(source, result)
         return
@@ -76,24 +76,17 @@ def _reduce(p: Planner, node: Node, kind: str, last_kind: str = "") -> None:
     todo = [at for at, (_, is_gone) in enumerate(runs) if is_gone]
     for at in reversed(todo):
         above, below = (product(size for size, _ in part) for part in (runs[:at], runs[at + 1 :]))
-        length = runs[at][0]
-        part = _part(above, length, below)
+        length, part = runs[at][0], _part(above, runs[at][0], below)
         if part is not None:
             parts = dim_max(ceildiv(length, part), 1)
             target = p.temporary(wide, (above, parts, below))
-            _reduce_axis(p, kind, source, target, length, part, count)
+            _reduce_axis(p, kind, source, target, (above, length, below), part, parts, count)
             source, length = target, parts
-        is_last = at == todo[0]
-        target = result if is_last else p.temporary(wide, (above, 1, below))
-        shaped = target if not is_last else View(target.buffer, target.dtype, (above, 1, below), (below, below, 1))
-        _reduce_axis(p, (last_kind or kind) if is_last else kind, source, shaped, length, length, count)
+        last = at == todo[0]
+        target = result if last else p.temporary(wide, (above, below))
+        _reduce_axis(p, last_kind if last else kind, source, target, (above, length, below), length, 1, count)
         source = target
         runs[at] = (1, False)
-
-
-def _order_left(order: Sequence[int], gone: Sequence[int]) -> list[int]:
-    """The memory order `order` of a tensor without the axes `gone`."""
-    return [axis - sum(other < axis for other in gone) for axis in order if axis not in gone]
 
 
 def _runs(axes: Sequence[tuple[Dim, bool]]) -> list[tuple[Dim, bool]]:
@@ -117,9 +110,18 @@ def _part(above: Dim, length: Dim, below: Dim) -> int | None:
     return None if isinstance(length, int) and length <= 2 * part else part
 
 
-def _reduce_axis(p: Planner, kind: str, source: View, target: View, length: Dim, part: Dim, count: Dim) -> None:
-    """Reduce `source` to `target`, a matrix of which is (above, parts, below)."""
-    above, parts, below = target.shape
+def _reduce_axis(
+    p: Planner,
+    kind: str,
+    source: View,
+    target: View,
+    sizes: tuple[Dim, Dim, Dim],
+    part: Dim,
+    parts: Dim,
+    count: Dim,
+) -> None:
+    """Reduce `parts` parts of the middle one of three axes of `sizes`; a mean is over `count` elements."""
+    above, length, below = sizes
     kinds = {**numbers(source.dtype, _compute_type(kind, source.dtype)), **_stored(target.dtype)}
     if not source.dtype.is_float:
         kinds["INTEGER"] = "1"
