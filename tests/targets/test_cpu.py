@@ -27,6 +27,7 @@ LEVELS = ("shapes", "symbols and fixed values")
 TARGET = CpuTarget("exact", DEFAULT)
 
 
+@pytest.mark.filterwarnings("error:.*runs on the target:RuntimeWarning")
 @pytest.mark.parametrize("definition", [d for d in OPS if not d.host], ids=lambda definition: definition.name)
 def test_results_are_those_of_the_reference(definition: OpDef) -> None:
     for dtype, sample, rng in samples(definition):

@@ -9,7 +9,7 @@ from functools import cache
 from assay.errors import CompileFailed
 from assay.ir.dims import UNKNOWN
 from assay.ir.dtypes import string
-from assay.ir.graph import Graph, Node, Value
+from assay.ir.graph import Graph, Node
 from assay.ir.types import TensorType
 from assay.limits import Limits
 from assay.ops.lowering import lower
@@ -18,6 +18,7 @@ from assay.targets.cpu import kernels, scalar
 from assay.targets.cpu.executable import CpuExecutable
 from assay.targets.cpu.prepack import prepack
 from assay.targets.cpu.registry import EMITTERS
+from assay.targets.cpu.tensors import dtype_of, shape_of, unclear_broadcast
 from assay.targets.cpu.toolchain import find_compiler, shared_toolchain
 
 __all__ = ["CpuTarget", "kernels"]
@@ -91,31 +92,15 @@ def _unknown(node: Node) -> str:
     """A reason to refuse a node for which there is no kernel."""
     emitter = EMITTERS.get(node.op)
     if emitter is None:
-        return scalar.refusal(node) or _unclear_broadcast(node)
-    if node.op == "expand" and _unclear_broadcast(node):
-        return _unclear_broadcast(node)
-    first = next((value for value in (*node.inputs, *node.outputs) if value is not None), None)
-    dtype = _dtype(first)
+        return scalar.refusal(node) or _unclear_operands(node)
+    dtype = dtype_of(next(value for value in (*node.inputs, *node.outputs) if value is not None))
     if emitter.dtypes is not None and dtype not in emitter.dtypes:
         return f"there is no kernel of {node.op} for {dtype}"
     return emitter.unless(node)
 
 
-def _dtype(value: Value | None) -> object:
-    return value.type.dtype if value is not None and isinstance(value.type, TensorType) else None
-
-
-def _unclear_broadcast(node: Node) -> str:
-    """A reason to refuse a node of which only a run tells whether an axis is repeated."""
-    result = node.outputs[0].type
-    assert isinstance(result, TensorType)
-    assert result.shape is not None
-    operands = node.inputs[:1] if node.op == "expand" else node.inputs
-    for value in operands:
-        kind = None if value is None else value.type
-        if not isinstance(kind, TensorType) or not kind.shape:
-            continue
-        for old, new in zip(kind.shape, result.shape[len(result.shape) - len(kind.shape) :], strict=True):
-            if old != 1 and old != new:
-                return "only a run tells whether an axis is broadcast"
-    return ""
+def _unclear_operands(node: Node) -> str:
+    """A reason to refuse an elementwise node of which only a run tells whether an axis is repeated."""
+    shapes = [shape_of(value) for value in node.inputs if value is not None]
+    reasons = (unclear_broadcast(shape, shape_of(node.outputs[0])) for shape in shapes)
+    return next(filter(None, reasons), "")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from assay.ir.dims import Dim
 from assay.ir.graph import Node, Value
-from assay.ir.types import TensorType
+from assay.targets.cpu.tensors import shape_of
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ def fuse(
     units: list[Unit] = []
     maker: dict[Value, Unit] = {}
     for node in nodes:
-        shape = _shape(node) if elementwise(node) else None
+        shape = shape_of(node.outputs[0]) if elementwise(node) else None
         unit = None if shape is None else _open_to(shape, [maker[value] for value in reads(node) if value in maker])
         if unit is None:
             unit = Unit(len(units), shape=shape)
@@ -44,8 +44,3 @@ def _open_to(shape: tuple[Dim, ...], makers: Sequence[Unit]) -> Unit | None:
     """The latest of the units, if a node over `shape` may join it."""
     latest = max(makers, key=lambda unit: unit.index, default=None)
     return latest if latest is not None and latest.shape == shape else None
-
-
-def _shape(node: Node) -> tuple[Dim, ...] | None:
-    kind = node.outputs[0].type
-    return kind.shape if isinstance(kind, TensorType) else None

@@ -14,6 +14,7 @@ from assay.targets.cpu import pointwise
 from assay.targets.cpu.fusion import Unit, fuse
 from assay.targets.cpu.registry import EMITTERS
 from assay.targets.cpu.tape import Sizes, Step, Tape
+from assay.targets.cpu.tensors import dtype_of, shape_of
 from assay.targets.cpu.toolchain import Kernel
 from assay.targets.cpu.views import Buffer, View, dense_strides
 
@@ -37,7 +38,7 @@ class Planner:
         for value, array in graph.constants.items():
             self._views[value] = replace(_provided(value), strides=_strides(array))
         nodes = _needed(graph)
-        self._readers = _readers(graph, nodes)
+        self._readers = _readers(nodes)
         self._handed_out = _handed_out(graph, nodes)
         self._nodes: tuple[Node, ...] = ()
         self._planned: set[Node] = set()
@@ -70,8 +71,7 @@ class Planner:
 
     def result(self, value: Value, order: Sequence[int] | None = None) -> View:
         """Memory for a result, without gaps, its axes in `order`."""
-        kind = cast(TensorType, value.type)
-        made = self._fresh(kind.dtype, kind.shape or (), order, value in self._handed_out)
+        made = self._fresh(dtype_of(value), shape_of(value), order, value in self._handed_out)
         self._views[value] = made
         return made
 
@@ -186,9 +186,8 @@ class Planner:
 
 def _provided(value: Value) -> View:
     """An input, which comes in row-major order."""
-    kind = cast(TensorType, value.type)
-    shape = kind.shape or ()
-    return View(Buffer(0, given=True), kind.dtype, shape, dense_strides(shape))
+    shape = shape_of(value)
+    return View(Buffer(0, given=True), dtype_of(value), shape, dense_strides(shape))
 
 
 def _strides(array: Array) -> tuple[int, ...]:
@@ -230,7 +229,7 @@ def _needed(graph: Graph) -> list[Node]:
     return kept[::-1]
 
 
-def _readers(graph: Graph, nodes: Sequence[Node]) -> dict[Value, list[Node]]:
+def _readers(nodes: Sequence[Node]) -> dict[Value, list[Node]]:
     found: dict[Value, list[Node]] = {}
     for node in nodes:
         for value in reads(node):

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from assay.ir.dims import Dim, eq, product
-from assay.ir.dtypes import DType
 from assay.ir.graph import Node, Value
-from assay.ir.types import TensorType
 from assay.targets.cpu import scalar
 from assay.targets.cpu.tape import Step
+from assay.targets.cpu.tensors import dtype_of, shape_of
 from assay.targets.cpu.toolchain import Kernel
 from assay.targets.cpu.views import View
 
@@ -34,7 +33,7 @@ def takes(node: Node) -> bool:
 
 def emit(p: Planner, nodes: Sequence[Node]) -> None:
     """Plan a unit of elementwise nodes over one shape."""
-    shape = _shape(nodes[-1].outputs[0])
+    shape = shape_of(nodes[-1].outputs[0])
     made = {value for node in nodes for value in node.outputs}
     read = list(dict.fromkeys(v for node in nodes for v in node.inputs if v is not None and v not in made))
     literals = {value: text for value in read if (text := _literal(p, value)) is not None}
@@ -68,7 +67,7 @@ def copy(p: Planner, source: View, target: View) -> None:
     """Plan a copy of one view to another of the same shape; elements move as they are, whatever they mean."""
     loops = _loops(target.shape, target.order, [source, target], None)
     assert loops is not None
-    kind = _BITS[target.dtype.numpy.itemsize]
+    kind = scalar.bits(target.dtype)
     body = f"{loops.element(1)} = {loops.element(0)};"
     p.step(
         Kernel(_function(loops, [f"const {kind}", kind], [body])),
@@ -80,22 +79,12 @@ def copy(p: Planner, source: View, target: View) -> None:
     )
 
 
-_BITS = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t", 16: "__int128"}
-
-
-def _shape(value: Value) -> tuple[Dim, ...]:
-    assert isinstance(value.type, TensorType)
-    assert value.type.shape is not None
-    return value.type.shape
-
-
 def _literal(p: Planner, value: Value) -> str | None:
     """A constant of one element as a C literal, its dtype's compute type."""
     content = p.constant_of(value)
     if content is None or content.size != 1:
         return None
-    assert isinstance(value.type, TensorType)
-    return scalar.literal(value.type.dtype, content.reshape(-1)[0])
+    return scalar.literal(dtype_of(value), content.reshape(-1)[0])
 
 
 def _order(shape: Sequence[Dim], views: Sequence[View]) -> tuple[int, ...]:
@@ -108,9 +97,8 @@ def _order(shape: Sequence[Dim], views: Sequence[View]) -> tuple[int, ...]:
 
 def _may_be_overwritten(p: Planner, value: Value, view: View, views: Sequence[View]) -> bool:
     """Whether a result may take the place of an operand: nobody reads it later, and the unit reads it in one way."""
-    whole = view.offset == 0 and view.buffer.bytes == view.size * view.dtype.numpy.itemsize
     alone = all(other == view for other in views if other.buffer is view.buffer)
-    return whole and alone and view.is_dense_in(view.order) and p.is_last_reader(value)
+    return alone and view.fills_buffer(view.order) and p.is_last_reader(value)
 
 
 def _result(p: Planner, value: Value, shape: Sequence[Dim], order: Sequence[int], free: list[Value]) -> View:
@@ -131,8 +119,7 @@ def _result(p: Planner, value: Value, shape: Sequence[Dim], order: Sequence[int]
 def _host(p: Planner, views: Sequence[View], order: Sequence[int]) -> Step | None:
     """The call whose result this unit goes on with, part by part; None if there is none."""
     for view in views:
-        whole = view.offset == 0 and view.buffer.bytes == view.size * view.dtype.numpy.itemsize
-        if whole and view.is_dense_in(order):
+        if view.fills_buffer(order):
             found = p.host(view.buffer)
             if found is not None and all(v == view for v in views if v.buffer is view.buffer):
                 return found
@@ -209,23 +196,18 @@ def _source(
     names = dict(literals)
     body: list[str] = []
     for index, value in enumerate(inputs):
-        dtype = _dtype(value)
+        dtype = dtype_of(value)
         names[value] = f"a{index}"
         body.append(f"const {scalar.compute_type(dtype)} a{index} = {scalar.load(dtype, loops.element(index))};")
     for node in nodes:
         value = node.outputs[0]
         names[value] = f"t{len(names)}"
         text = scalar.expression(node, [names[v] for v in node.inputs if v is not None])
-        body.append(f"const {scalar.compute_type(_dtype(value))} {names[value]} = {text};")
+        body.append(f"const {scalar.compute_type(dtype_of(value))} {names[value]} = {text};")
     for index, value in enumerate(kept, start=len(inputs)):
-        body.append(f"{loops.element(index)} = {scalar.store(_dtype(value), names[value])};")
-    kinds = [f"const {scalar.ctype(_dtype(v))}" for v in inputs] + [scalar.ctype(_dtype(v)) for v in kept]
+        body.append(f"{loops.element(index)} = {scalar.store(dtype_of(value), names[value])};")
+    kinds = [f"const {scalar.ctype(dtype_of(v))}" for v in inputs] + [scalar.ctype(dtype_of(v)) for v in kept]
     return _function(loops, kinds, body)
-
-
-def _dtype(value: Value) -> DType:
-    assert isinstance(value.type, TensorType)
-    return value.type.dtype
 
 
 def _function(loops: Loops, kinds: Sequence[str], body: Sequence[str]) -> str:

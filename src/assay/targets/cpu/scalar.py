@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from assay.ir import dtypes
 from assay.ir.dtypes import INTEGERS, DType
-from assay.ir.graph import Node, Value
-from assay.ir.types import TensorType
+from assay.ir.graph import Node
 from assay.ops.registry import CORE, Tolerance
+from assay.targets.cpu.tensors import dtype_of
 
 _CTYPES: dict[DType, str] = {
     dtypes.f64: "double",
@@ -34,6 +34,14 @@ _NARROW = frozenset({dtypes.f16, dtypes.bf16})
 def ctype(dtype: DType) -> str:
     """The C type of an element in memory."""
     return _CTYPES[dtype]
+
+
+_BITS = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t", 16: "bytes16"}
+
+
+def bits(dtype: DType) -> str:
+    """The C type of elements that are moved as they are, whatever they mean."""
+    return _BITS[dtype.numpy.itemsize]
 
 
 def compute_type(dtype: DType) -> str:
@@ -206,7 +214,7 @@ def _filled(template: str, node: Node, args: Sequence[str]) -> str:
     numbers = {key: literal(dtypes.f64, value) for key, value in node.attrs.items() if isinstance(value, int | float)}
     return template.format(
         *args,
-        T=compute_type(_dtype(node.outputs[0])),
+        T=compute_type(dtype_of(node.outputs[0])),
         W="uint64_t" if dtype.bits == 64 else "uint32_t",
         w="u64" if dtype.kind == "uint" else "i64",
         bits=dtype.bits,
@@ -224,7 +232,7 @@ def _column(row: Row, dtype: DType) -> str:
 
 
 def _from_row(node: Node, args: Sequence[str]) -> str:
-    row, result = _ROWS[node.op], _dtype(node.outputs[0])
+    row, result = _ROWS[node.op], dtype_of(node.outputs[0])
     text = _filled(_column(row, _main_dtype(node)), node, args)
     if row.wide:
         return _rounded_once(result, text)
@@ -250,7 +258,7 @@ def _clip(node: Node, args: Sequence[str]) -> str:
 
 
 def _cast(node: Node, args: Sequence[str]) -> str:
-    source, target, (value,) = _main_dtype(node), _dtype(node.outputs[0]), args
+    source, target, (value,) = _main_dtype(node), dtype_of(node.outputs[0]), args
     if source is target:
         return value
     if target is dtypes.boolean:
@@ -267,7 +275,7 @@ def _whole(target: DType, value: str) -> str:
 
 
 def _bitcast(node: Node, args: Sequence[str]) -> str:
-    source, target = _main_dtype(node), _dtype(node.outputs[0])
+    source, target = _main_dtype(node), dtype_of(node.outputs[0])
     bits = _TO_BITS.get(source, "{0}").format(*args)
     return _FROM_BITS.get(target, "(({T}){0})").format(bits, T=compute_type(target))
 
@@ -296,8 +304,8 @@ def refusal(node: Node) -> str:
     if node.op not in _ROWS and node.op not in _FUNCTIONS:
         return f"there is no kernel of {node.op}"
     for value in (*node.inputs, *node.outputs):
-        if value is not None and _dtype(value) not in _CTYPES:
-            return f"{_dtype(value)} is not computed with"
+        if value is not None and dtype_of(value) not in _CTYPES:
+            return f"{dtype_of(value)} is not computed with"
     dtype = _main_dtype(node)
     if node.op in _ROWS and not _column(_ROWS[node.op], dtype):
         return f"there is no kernel of {node.op} for {dtype}"
@@ -320,12 +328,7 @@ def _main_dtype(node: Node) -> DType:
     """The dtype that the op's first type variable stands for: the one that is computed in."""
     definition = CORE[node.op]
     index = next(i for i, param in enumerate(definition.params) if param.dtype in definition.typevars)
-    return _dtype(cast(Value, node.inputs[index]))
-
-
-def _dtype(value: Value) -> DType:
-    assert isinstance(value.type, TensorType)
-    return value.type.dtype
+    return dtype_of(node.inputs[index])
 
 
 OPS = frozenset({*_ROWS, *_FUNCTIONS})

@@ -56,6 +56,11 @@ class View:
             step = step * self.shape[axis]
         return True
 
+    def fills_buffer(self, order: Sequence[int]) -> bool:
+        """Whether the elements, with the axes in `order`, are all that there is in the buffer."""
+        bytes_taken = self.size * self.dtype.numpy.itemsize
+        return self.offset == 0 and self.buffer.bytes == bytes_taken and self.is_dense_in(order)
+
     @property
     def order(self) -> tuple[int, ...]:
         """The axes from the outermost to the innermost in memory; broadcast axes and those of size 1 stay in place."""

@@ -10,6 +10,11 @@
 #include <stdint.h>
 #include <string.h>
 
+/* An element of 16 bytes that is only moved. */
+typedef struct {
+  uint64_t half[2];
+} bytes16;
+
 typedef struct call call;
 typedef void kernel_function(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, int64_t c1);
 

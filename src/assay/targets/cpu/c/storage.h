@@ -4,11 +4,6 @@
 #define STORAGE_H
 #include "assay.h"
 
-/* An element of 16 bytes that is only moved. */
-typedef struct {
-  uint64_t half[2];
-} bytes16;
-
 static inline float bf16_to_f32(uint16_t x) {
   uint32_t bits = (uint32_t)x << 16;
   float value;

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
-from assay.ir.dims import Dim, ceildiv, eq, floordiv, product
+from assay.ir.dims import Dim, ceildiv, floordiv, product
 from assay.ir.dtypes import FLOATS, boolean, f32
 from assay.ir.graph import Node
 from assay.targets.cpu.kernels.lines import numbers, wide_bytes
 from assay.targets.cpu.kernels.normalization import unmet_precision
-from assay.targets.cpu.kernels.views import shape_of
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
+from assay.targets.cpu.tensors import shape_of, unclear_broadcast
 from assay.targets.cpu.toolchain import template
 from assay.targets.cpu.views import View, dense_strides
 
 _QUERIES, _KEYS = 64, 96
 """How many of them c/attention.h takes at a time."""
-
-
-def _unclear(shape: Sequence[Dim], wanted: Sequence[Dim]) -> str:
-    """A reason to refuse a node, one of whose operands is to be broadcast to the shape `wanted`."""
-    pairs = zip(reversed(shape), reversed(wanted), strict=False)
-    clear = len(shape) <= len(wanted) and all(old == 1 or eq(old, new) for old, new in pairs)
-    return "" if clear else "only a run tells whether an axis is broadcast"
 
 
 # --- attention
@@ -33,7 +25,11 @@ def _unclear(shape: Sequence[Dim], wanted: Sequence[Dim]) -> str:
 def _refusal(node: Node) -> str:
     q, k, v = (shape_of(value) for value in node.inputs[:3])
     mask = () if len(node.inputs) < 4 or node.inputs[3] is None else shape_of(node.inputs[3])
-    unclear = _unclear(k[:-3], q[:-3]) or _unclear(v[:-3], q[:-3]) or _unclear(mask, (*q[:-1], k[-2]))
+    unclear = (
+        unclear_broadcast(k[:-3], q[:-3])
+        or unclear_broadcast(v[:-3], q[:-3])
+        or unclear_broadcast(mask, (*q[:-1], k[-2]))
+    )
     return unclear or unmet_precision(node, "precision", "softmax_precision", "accumulate")
 
 
@@ -99,7 +95,7 @@ def _mask_kind(mask: View | None) -> dict[str, str]:
 def _unclear_angles(node: Node) -> str:
     x, cosines, sines = (shape_of(value) for value in node.inputs)
     wanted = (*x[:-1], cosines[-1])
-    return _unclear(cosines, wanted) or _unclear(sines, wanted)
+    return unclear_broadcast(cosines, wanted) or unclear_broadcast(sines, wanted)
 
 
 @emits("rotary_embedding", FLOATS, unless=_unclear_angles)

@@ -10,10 +10,10 @@ from typing import Any
 from assay.ir.dims import Dim, product
 from assay.ir.dtypes import FLOATS, NUMERIC
 from assay.ir.graph import Node
-from assay.ir.types import TensorType
 from assay.targets.cpu.kernels.matmul import arithmetic, multiply, other_width, pack, panel_width, sum_bytes
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
+from assay.targets.cpu.tensors import shape_of
 from assay.targets.cpu.toolchain import template
 from assay.targets.cpu.views import View
 
@@ -62,10 +62,7 @@ def _too_many_axes(node: Node) -> str:
 
 
 def _unclear_weights(node: Node) -> str:
-    kind = None if node.inputs[1] is None else node.inputs[1].type
-    assert isinstance(kind, TensorType)
-    assert kind.shape is not None
-    known = all(isinstance(size, int) and size > 0 for size in kind.shape)
+    known = all(isinstance(size, int) and size > 0 for size in shape_of(node.inputs[1]))
     return _too_many_axes(node) or ("" if known else "the shape of the weights is known only when the program runs")
 
 

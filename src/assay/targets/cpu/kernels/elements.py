@@ -12,13 +12,6 @@ from assay.targets.cpu.toolchain import template
 MOVABLE: tuple[DType, ...] = tuple(dtype for dtype in TENSORS if dtype is not string)
 """The dtypes whose elements lie in the tensor's own memory."""
 
-_BITS = {1: "uint8_t", 2: "uint16_t", 4: "uint32_t", 8: "uint64_t", 16: "bytes16"}
-
-
-def bits(dtype: DType) -> str:
-    """The C type of elements that are moved as they are, whatever they mean."""
-    return _BITS[dtype.numpy.itemsize]
-
 
 def computed(dtype: DType, wide: str = "") -> dict[str, str]:
     """The definitions T, W, LOAD and STORE (see `c/storage.h`); `wide` replaces the type that is computed with."""

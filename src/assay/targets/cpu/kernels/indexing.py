@@ -9,12 +9,13 @@ from typing import cast
 
 from assay.ir.dims import Dim, Expr, eq, le, product
 from assay.ir.dtypes import NUMERIC, Array
-from assay.ir.graph import Node, Value
-from assay.ir.types import TensorType
+from assay.ir.graph import Node
 from assay.ops.shapes import axis_of
-from assay.targets.cpu.kernels.elements import MOVABLE, bits, computed
+from assay.targets.cpu import scalar
+from assay.targets.cpu.kernels.elements import MOVABLE, computed
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
+from assay.targets.cpu.tensors import dtype_of, shape_of
 from assay.targets.cpu.toolchain import Kernel, template
 from assay.targets.cpu.views import View
 
@@ -39,10 +40,11 @@ def gather_rows(p: Planner, node: Node, x: View, positions: View, axis: int, res
     size, count, outer, inner = x.shape[axis], positions.size, product(x.shape[:axis]), product(x.shape[axis + 1 :])
     operands = [x, positions, p.error_cell(node, OUTSIDE), result]
     if inner == 1:
-        kernel, numbers = template("gather_elements.h", T=bits(x.dtype)), [size, 1, count, 0, 1, 1, outer, size, 0]
+        kernel = template("gather_elements.h", T=scalar.bits(x.dtype))
+        numbers = [size, 1, count, 0, 1, 1, outer, size, 0]
         p.step(kernel, operands, numbers, rows=outer, cols=count, may_continue=True)
     else:
-        kernel, numbers = template("gather.h", T=bits(x.dtype)), [size, count, inner]
+        kernel, numbers = template("gather.h", T=scalar.bits(x.dtype)), [size, count, inner]
         p.step(kernel, operands, numbers, rows=outer * count, cols=inner, may_continue=True)
 
 
@@ -67,16 +69,12 @@ def _without(view: View, axis: int) -> View:
 # --- what must be known of positions beforehand
 
 
-def _dims(value: Value | None) -> tuple[Dim, ...]:
-    return cast(TensorType, cast(Value, value).type).shape or ()
-
-
 def _same(first: Sequence[Dim], second: Sequence[Dim]) -> bool:
     return len(first) == len(second) and all(eq(a, b) for a, b in zip(first, second, strict=True))
 
 
 def _elements_refusal(node: Node) -> str:
-    shape, picked = _dims(node.inputs[0]), _dims(node.inputs[1])
+    shape, picked = shape_of(node.inputs[0]), shape_of(node.inputs[1])
     if len(shape) != len(picked) or not shape:
         return "the positions have another rank than what they point into"
     axis = axis_of(node.attrs["axis"], len(shape))
@@ -85,7 +83,7 @@ def _elements_refusal(node: Node) -> str:
 
 
 def _places_refusal(node: Node) -> str:
-    shape, picked = _dims(node.inputs[0]), _dims(node.inputs[1])
+    shape, picked = shape_of(node.inputs[0]), shape_of(node.inputs[1])
     if not picked or isinstance(picked[-1], Expr):
         return "the number of positions for one place is known only when the program runs"
     if picked[-1] == 0:
@@ -95,23 +93,23 @@ def _places_refusal(node: Node) -> str:
 
 
 def _updates_refusal(node: Node, wanted: Sequence[Dim]) -> str:
-    if not _same(_dims(node.inputs[2]), wanted):
+    if not _same(shape_of(node.inputs[2]), wanted):
         return "only a run tells whether there is one update for each position"
-    dtype = cast(TensorType, node.outputs[0].type).dtype
+    dtype = dtype_of(node.outputs[0])
     if node.attrs["reduction"] != "none" and dtype not in NUMERIC:
         return f"there is no kernel that combines updates of {dtype}"
     return ""
 
 
 def _scatter_elements_refusal(node: Node) -> str:
-    return _elements_refusal(node) or _updates_refusal(node, _dims(node.inputs[1]))
+    return _elements_refusal(node) or _updates_refusal(node, shape_of(node.inputs[1]))
 
 
 def _scatter_nd_refusal(node: Node) -> str:
     refusal = _places_refusal(node)
     if refusal:
         return refusal
-    shape, picked = _dims(node.inputs[0]), _dims(node.inputs[1])
+    shape, picked = shape_of(node.inputs[0]), shape_of(node.inputs[1])
     return _updates_refusal(node, (*picked[:-1], *shape[cast(int, picked[-1]) :]))
 
 
@@ -126,7 +124,7 @@ def gather_elements(p: Planner, node: Node) -> None:
     steps = [0 if i == axis else stride for i, stride in enumerate(x.strides)]
     *outer, cols = result.shape
     p.step(
-        template("gather_elements.h", T=bits(x.dtype)),
+        template("gather_elements.h", T=scalar.bits(x.dtype)),
         [x, positions, p.error_cell(node, OUTSIDE), result],
         [
             *(x.shape[axis], x.strides[axis], cols, steps[-1], positions.strides[-1]),
@@ -145,7 +143,7 @@ def gather_nd(p: Planner, node: Node) -> None:
     shared, depth = node.attrs["batch_dims"], cast(int, positions.shape[-1])
     inner = product(x.shape[shared + depth :])
     p.step(
-        template("gather_nd.h", T=bits(x.dtype)),
+        template("gather_nd.h", T=scalar.bits(x.dtype)),
         [x, positions, p.error_cell(node, OUTSIDE), result],
         [product(positions.shape[shared:-1]), inner, depth, *x.shape[shared : shared + depth]],
         rows=product(positions.shape[:-1]),
@@ -211,12 +209,12 @@ def _prepared(p: Planner, node: Node, read: Sequence[View]) -> View:
 
 
 def _scatter(header: str, node: Node) -> Kernel:
-    dtype = cast(TensorType, node.outputs[0].type).dtype
+    dtype = dtype_of(node.outputs[0])
     reduction = node.attrs["reduction"]
     if reduction == "none":
-        return template(header, COMBINE="put", T=bits(dtype))
+        return template(header, COMBINE="put", T=scalar.bits(dtype))
     if dtype.is_integer and reduction in ("add", "mul"):  # which wrap, and so need not know the sign
-        return template(header, COMBINE=reduction, T=bits(dtype), W="uint64_t", **_PLAIN)
+        return template(header, COMBINE=reduction, T=scalar.bits(dtype), W="uint64_t", **_PLAIN)
     return template(header, COMBINE=reduction, **computed(dtype))
 
 

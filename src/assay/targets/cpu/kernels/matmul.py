@@ -8,11 +8,10 @@ from assay.ir import dtypes
 from assay.ir.dims import Dim, eq, product
 from assay.ir.dtypes import FLOATS, NUMERIC, DType
 from assay.ir.graph import Node
-from assay.ir.types import TensorType
 from assay.targets.cpu import scalar
-from assay.targets.cpu.kernels.elements import bits
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
+from assay.targets.cpu.tensors import dtype_of, shape_of
 from assay.targets.cpu.toolchain import template
 from assay.targets.cpu.views import View
 
@@ -26,7 +25,7 @@ def arithmetic(dtype: DType) -> dict[str, str]:
     """What c/lanes.h must be told of elements of `dtype`. Integers wrap, so their sign does not matter."""
     if dtype in (dtypes.f16, dtypes.bf16):
         return {"T": "uint16_t", "ACC": "float", dtype.name.upper(): ""}
-    kind = scalar.ctype(dtype) if dtype.is_float else bits(dtype)
+    kind = scalar.ctype(dtype) if dtype.is_float else scalar.bits(dtype)
     return {"T": kind, "ACC": kind, "IN_PLACE": ""}
 
 
@@ -47,10 +46,8 @@ def column_grain(columns: Dim) -> int:
 
 def other_width(node: Node) -> str:
     """Why no kernel takes the panels of a node, if they are not as wide as kernels have them."""
-    kind = None if node.inputs[1] is None else node.inputs[1].type
-    assert isinstance(kind, TensorType)
-    assert kind.shape is not None
-    return "" if kind.shape[-1] == panel_width(kind.dtype) else "panels of another width have no kernel"
+    panels = node.inputs[1]
+    return "" if shape_of(panels)[-1] == panel_width(dtype_of(panels)) else "panels of another width have no kernel"
 
 
 @emits("pack_panels", NUMERIC)
@@ -70,7 +67,7 @@ def pack(p: Planner, matrices: View, panels: View) -> None:
     count, rows, columns = matrices.shape
     width, each = panels.shape[-1], panels.shape[-3]
     p.step(
-        template("pack.h", T=bits(panels.dtype)),
+        template("pack.h", T=scalar.bits(panels.dtype)),
         [matrices, panels],
         [rows, columns, width, each, *matrices.strides],
         rows=count * each,

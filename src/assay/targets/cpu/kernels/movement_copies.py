@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import cast
 
 from assay.ir.dims import Dim, eq, floordiv, product
 from assay.ir.graph import Node
-from assay.ir.types import TensorType
 from assay.ops.shapes import axes_of, axis_of
-from assay.targets.cpu.kernels.elements import MOVABLE, bits, require
+from assay.targets.cpu import scalar, tensors
+from assay.targets.cpu.kernels.elements import MOVABLE, require
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
@@ -17,7 +16,7 @@ from assay.targets.cpu.toolchain import template
 
 def _unclear_fit(node: Node) -> str:
     """A reason to refuse to join tensors that may not fit together."""
-    kinds = [cast(TensorType, value.type).shape or () for value in (*node.inputs, *node.outputs) if value is not None]
+    kinds = [tensors.shape_of(value) for value in (*node.inputs, *node.outputs) if value is not None]
     axis = axis_of(node.attrs["axis"], len(kinds[-1]))
     fits = all(eq(a, b) for shape in kinds for i, (a, b) in enumerate(zip(shape, kinds[-1], strict=True)) if i != axis)
     return "" if fits else "only a run tells whether the tensors fit together"
@@ -46,7 +45,7 @@ def pad(p: Planner, node: Node) -> None:
         return
     x, inside = x.transposed(order), result.transposed(order)
     p.step(
-        template("pad.h", T=bits(x.dtype)),
+        template("pad.h", T=scalar.bits(x.dtype)),
         [x, counts, value, result],
         [len(order), *inside.shape, *inside.strides, *x.shape, *x.strides, *order],
         rows=product(inside.shape[:-1]),
@@ -61,7 +60,7 @@ def slice_by_data(p: Planner, node: Node) -> None:
     result = p.result(node.outputs[0])
     axes = axes_of(node.attrs["axes"], x.rank)
     p.step(
-        template("slice.h", T=bits(x.dtype)),
+        template("slice.h", T=scalar.bits(x.dtype)),
         [x, starts, steps, p.error_cell(node, "the slice is not as long as its type says"), result],
         [x.rank, *result.shape, *x.shape, *x.strides, *(axes.index(i) if i in axes else -1 for i in range(x.rank))],
         rows=product(result.shape[:-1]),
@@ -91,7 +90,7 @@ def trilu(p: Planner, node: Node) -> None:
     """Rows are copied on one side of the diagonal."""
     x, diagonal, result = p.dense(node.inputs[0]), p.view(node.inputs[1]), p.result(node.outputs[0])
     p.step(
-        template("trilu.h", T=bits(x.dtype), UPPER=int(node.attrs["upper"])),
+        template("trilu.h", T=scalar.bits(x.dtype), UPPER=int(node.attrs["upper"])),
         [x, diagonal, result],
         x.shape[-2:],
         rows=product(x.shape[:-1]),
@@ -110,8 +109,7 @@ def iota(p: Planner, node: Node) -> None:
 @emits("shape_of", MOVABLE, reads=())
 def shape_of(p: Planner, node: Node) -> None:
     """Sizes are among the numbers that the kernel is given."""
-    assert node.inputs[0] is not None
-    shape = cast(TensorType, node.inputs[0].type).shape or ()
+    shape = tensors.shape_of(node.inputs[0])
     p.step(template("shape_of.h"), [p.result(node.outputs[0])], shape, rows=1, cols=len(shape))
 
 
@@ -122,5 +120,5 @@ def window(p: Planner, node: Node) -> None:
     axis = axis_of(attrs["axis"], x.rank)
     require(p, node, x.shape[axis], (attrs["size"] - 1) * attrs["dilation"] + 1, "a window does not fit into its axis")
     steps = (x.strides[axis] * attrs["stride"], x.strides[axis] * attrs["dilation"])
-    shape = cast(TensorType, node.outputs[0].type).shape or ()
+    shape = tensors.shape_of(node.outputs[0])
     p.alias(node.outputs[0], replace(x, shape=shape, strides=(*x.strides[:axis], *steps, *x.strides[axis + 1 :])))

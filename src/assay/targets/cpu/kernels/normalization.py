@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-from assay.ir.dims import Dim, eq, floordiv, product
+from assay.ir.dims import Dim, floordiv, product
 from assay.ir.dtypes import FLOATS, f32, f64
 from assay.ir.graph import Node, Value
-from assay.ir.types import TensorType
 from assay.ops.shapes import axes_of, axis_of
 from assay.targets.cpu.kernels.lines import Lines, lines, numbers, wide_bytes
-from assay.targets.cpu.kernels.views import shape_of
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
+from assay.targets.cpu.tensors import dtype_of, shape_of, unclear_broadcast
 from assay.targets.cpu.toolchain import template
 from assay.targets.cpu.views import View
 
@@ -22,7 +19,7 @@ _BLOCK = 64
 
 def unmet_precision(node: Node, *names: str) -> str:
     """A reason to refuse a node whose attributes `names` ask for other roundings than those of its own dtype."""
-    dtype = cast(TensorType, cast(Value, node.inputs[0]).type).dtype
+    dtype = dtype_of(node.inputs[0])
     for name in names:
         wanted = node.attrs[name]
         met = wanted in (None, f64) or (wanted is f32 and dtype is not f64 and name != "accumulate")
@@ -78,13 +75,8 @@ def _exponentials(p: Planner, kind: str, x: Lines, result: View) -> None:
 
 
 def _unclear_parameters(node: Node) -> str:
-    shape = shape_of(node.inputs[0])
-    for value in node.inputs[1:]:
-        own = () if value is None else shape_of(value)
-        for old, new in zip(own, shape[len(shape) - len(own) :], strict=True):
-            if old != 1 and not eq(old, new):
-                return "only a run tells whether an axis is broadcast"
-    return ""
+    shapes = [shape_of(value) for value in node.inputs[1:] if value is not None]
+    return next(filter(None, (unclear_broadcast(shape, shape_of(node.inputs[0])) for shape in shapes)), "")
 
 
 @emits("layer_norm", FLOATS, unless=_unclear_parameters)

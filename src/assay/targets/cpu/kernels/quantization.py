@@ -9,7 +9,7 @@ from assay.ir.dtypes import FLOATS, TINY_INTEGERS, DType, bf16, f16, f32, f64, i
 from assay.ir.graph import Node, Value
 from assay.ir.types import TensorType
 from assay.targets.cpu import scalar
-from assay.targets.cpu.kernels.elements import bits, computed
+from assay.targets.cpu.kernels.elements import computed
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
@@ -132,6 +132,6 @@ def _zero(p: Planner, node: Node) -> View | None:
 
 
 def _numbers(dtype: DType, zero: View | None) -> dict[str, object]:
-    kind = bits(dtype) if dtype in TINY_INTEGERS else scalar.ctype(dtype)
+    kind = scalar.bits(dtype) if dtype in TINY_INTEGERS else scalar.ctype(dtype)
     low = "INT32_MIN" if dtype is i32 else int(dtype.limits[0])
     return {"Q": kind, "BITS": dtype.bits, "LOW": low, "ZEROS": int(zero is not None)}

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-from assay.ir.dims import Dim, eq, product
+from assay.ir.dims import eq, product
 from assay.ir.dtypes import NUMERIC, DType, bf16, boolean, f16, f32, f64
-from assay.ir.graph import Node, Value
-from assay.ir.types import TensorType
+from assay.ir.graph import Node
 from assay.ops.shapes import axis_of
-from assay.targets.cpu.kernels.elements import bits, computed
+from assay.targets.cpu import scalar
+from assay.targets.cpu.kernels.elements import computed
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
+from assay.targets.cpu.tensors import shape_of
 from assay.targets.cpu.toolchain import template
 
 _ITEM = 16
@@ -40,7 +39,7 @@ def _sorted(p: Planner, node: Node, descending: bool) -> None:
     length, wanted, inner = x.shape[axis], results[0].shape[axis], product(x.shape[axis + 1 :])
     kept = _FEW if isinstance(wanted, int) and wanted <= _FEW else length
     p.step(
-        template("sort.h", DESCENDING=int(descending), T=bits(x.dtype), **_meaning(x.dtype)),
+        template("sort.h", DESCENDING=int(descending), T=scalar.bits(x.dtype), **_meaning(x.dtype)),
         [x, p.error_cell(node, "more elements are asked for than there are"), *results],
         [length, wanted, inner],
         rows=product(x.shape[:axis]) * inner,
@@ -56,12 +55,8 @@ def _meaning(dtype: DType) -> dict[str, str]:
     return {"SIGNED": "1"} if dtype.kind == "int" else {}
 
 
-def _dims(value: Value | None) -> tuple[Dim, ...]:
-    return cast(TensorType, cast(Value, value).type).shape or ()
-
-
 def _unclear_rows(node: Node) -> str:
-    edges, x = _dims(node.inputs[0]), _dims(node.inputs[1])
+    edges, x = shape_of(node.inputs[0]), shape_of(node.inputs[1])
     same = len(edges) == 1 or all(eq(a, b) for a, b in zip(edges[:-1], x[:-1], strict=True))
     return "" if same else "only a run tells whether there is a sequence for each row"
 

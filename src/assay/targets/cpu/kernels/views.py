@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 from assay.ir.dims import Dim, dim_max, dim_min
-from assay.ir.graph import Node, Value
-from assay.ir.types import TensorType
+from assay.ir.graph import Node
 from assay.targets.cpu.kernels.movement_copies import slice_by_data
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
-
-
-def shape_of(value: Value | None) -> tuple[Dim, ...]:
-    """The dims of a tensor; those of a supported node are all known."""
-    assert value is not None
-    return cast(TensorType, value.type).shape or ()
+from assay.targets.cpu.tensors import shape_of, unclear_broadcast
 
 
 @emits("reshape", reads=(0,), view=True)
@@ -38,7 +30,11 @@ def transpose(p: Planner, node: Node) -> None:
     p.alias(node.outputs[0], p.view(node.inputs[0]).transposed(node.attrs["perm"]))
 
 
-@emits("expand", reads=(0,), view=True)
+def _unclear(node: Node) -> str:
+    return unclear_broadcast(shape_of(node.inputs[0]), shape_of(node.outputs[0]))
+
+
+@emits("expand", reads=(0,), view=True, unless=_unclear)
 def expand(p: Planner, node: Node) -> None:
     p.alias(node.outputs[0], p.view(node.inputs[0]).expanded(shape_of(node.outputs[0])))
 

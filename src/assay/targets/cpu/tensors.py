@@ -1,0 +1,35 @@
+"""What is known of the values of a node that the target takes: all are tensors, and all their dims are known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from assay.ir.dims import Dim, eq
+from assay.ir.dtypes import DType
+from assay.ir.graph import Value
+from assay.ir.types import TensorType
+
+
+def dtype_of(value: Value | None) -> DType:
+    """The dtype of a tensor."""
+    return _type_of(value).dtype
+
+
+def shape_of(value: Value | None) -> tuple[Dim, ...]:
+    """The dims of a tensor."""
+    shape = _type_of(value).shape
+    assert shape is not None
+    return shape
+
+
+def unclear_broadcast(shape: Sequence[Dim], wanted: Sequence[Dim]) -> str:
+    """A reason to refuse a node, one of whose operands is to be broadcast to the shape `wanted`."""
+    pairs = zip(reversed(shape), reversed(wanted), strict=False)
+    clear = len(shape) <= len(wanted) and all(old == 1 or eq(old, new) for old, new in pairs)
+    return "" if clear else "only a run tells whether an axis is broadcast"
+
+
+def _type_of(value: Value | None) -> TensorType:
+    assert value is not None
+    assert isinstance(value.type, TensorType)
+    return value.type
