@@ -2,7 +2,8 @@
 
    Threads wait for work by looking for a short while, as long as a run is under way, and then sleep; between runs
    they sleep. The grid is cut into chunks whose size depends on the grid alone, so that results do not depend on
-   the number of threads. A caller that finds the pool taken by another run works alone. */
+   the number of threads. Whoever is awake takes chunks: nobody waits for a thread that has taken none. A caller
+   that finds the pool taken by another run works alone. */
 #ifndef ASSAY_POOL_H
 #define ASSAY_POOL_H
 #include <pthread.h>
@@ -27,9 +28,9 @@ static struct {
   int started;
   atomic_int wanted; /* how many threads, the caller included, may take part */
   atomic_uint generation;
-  atomic_int at_work, sleeping;
+  atomic_int inside, sleeping; /* threads that may be looking at `now`; threads asleep */
   atomic_long next;
-  atomic_bool active;
+  atomic_bool active, open; /* a run is under way; `now` has chunks to take */
   job now;
   char *scratch[MOST_THREADS];
   size_t scratch_size[MOST_THREADS];
@@ -72,8 +73,10 @@ static void *worker(void *argument) {
   unsigned seen = (unsigned)((uint64_t)argument >> 32);
   for (;;) {
     seen = next_generation(seen);
-    if (index < atomic_load(&pool.wanted)) work_through(&pool.now, pool.scratch[index], &pool.next);
-    atomic_fetch_sub_explicit(&pool.at_work, 1, memory_order_release);
+    atomic_fetch_add(&pool.inside, 1);
+    if (atomic_load(&pool.open) && index < atomic_load(&pool.wanted))
+      work_through(&pool.now, pool.scratch[index], &pool.next);
+    atomic_fetch_sub_explicit(&pool.inside, 1, memory_order_release);
   }
   return NULL;
 }
@@ -85,8 +88,9 @@ static void forget_threads(void) {
   pthread_cond_init(&pool.wake, NULL);
   pool.started = 0;
   atomic_store(&pool.generation, 0);
-  atomic_store(&pool.at_work, 0);
+  atomic_store(&pool.inside, 0);
   atomic_store(&pool.sleeping, 0);
+  atomic_store(&pool.open, false);
 }
 
 static void start_threads(int wanted) {
@@ -133,13 +137,14 @@ static void pool_release(void) {
 static void share(const job *j) {
   pool.now = *j;
   atomic_store(&pool.next, 0);
-  atomic_store(&pool.at_work, pool.started);
+  atomic_store(&pool.open, true);
   pthread_mutex_lock(&pool.lock);
   atomic_fetch_add_explicit(&pool.generation, 1, memory_order_release);
   if (atomic_load(&pool.sleeping)) pthread_cond_broadcast(&pool.wake);
   pthread_mutex_unlock(&pool.lock);
   work_through(j, pool.scratch[0], &pool.next);
-  for (int looks = 0; atomic_load_explicit(&pool.at_work, memory_order_acquire); looks++)
+  atomic_store(&pool.open, false);
+  for (int looks = 0; atomic_load(&pool.inside); looks++)
     if (looks < LOOKS) pause_briefly();
     else sched_yield();
 }
