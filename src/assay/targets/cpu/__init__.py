@@ -16,6 +16,7 @@ from assay.ops.lowering import lower
 from assay.targets.base import YES, Executable, Probe, Support
 from assay.targets.cpu import kernels, scalar
 from assay.targets.cpu.executable import CpuExecutable
+from assay.targets.cpu.norms import fold_norms
 from assay.targets.cpu.prepack import prepack
 from assay.targets.cpu.registry import EMITTERS
 from assay.targets.cpu.tensors import dtype_of, shape_of, unclear_broadcast
@@ -46,7 +47,8 @@ class CpuTarget:
         """The graph in ops that have kernels, where there are such, and with weights in the form that those read."""
         if self.mode != "exact" or find_compiler() is None:
             return graph
-        taken = lower(graph, accepts=lambda node: self.support(node).ok, limits=self.limits)
+        folded = fold_norms(graph, [graph.inputs[index] for index in static])
+        taken = lower(folded, accepts=lambda node: self.support(node).ok, limits=self.limits)
         return prepack(taken, [taken.inputs[index] for index in static])
 
     def compile(self, segment: Graph) -> Executable:
