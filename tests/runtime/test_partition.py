@@ -28,6 +28,10 @@ class Counting:
         self.runs += 1
         return self.inner.run(inputs, observer)
 
+    @property
+    def peak_bytes(self) -> int | None:
+        return self.inner.peak_bytes
+
 
 class Picky:
     """Takes only the ops it is given."""

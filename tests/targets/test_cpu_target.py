@@ -95,6 +95,19 @@ def test_an_observer_is_told_of_every_node_and_its_true_value() -> None:
     assert sum(event.seconds for event in events) > 0
 
 
+def test_memory_is_used_again_after_the_last_use_of_a_value() -> None:
+    b = Builder()
+    x = b.input(TensorType(dtypes.f32, (100, 1000)))
+    value = x
+    for _ in range(8):
+        value = b.softmax(b.transpose(value, perm=(1, 0)), axis=1)
+    program = compiled(b.finish("chain", [x], [value]))
+    program.run([np.ones((100, 1000), np.float32)])
+    taken = program.peak_bytes
+    assert taken is not None
+    assert 100 * 1000 * 4 <= taken <= 2.5 * 100 * 1000 * 4
+
+
 def test_a_position_outside_is_an_error_that_names_the_node() -> None:
     b = Builder()
     x, positions = b.input(TensorType(dtypes.f32, (5, 2))), b.input(TensorType(dtypes.i64, (3,)))

@@ -36,7 +36,7 @@ TargetOption = Annotated[
     str | None, typer.Option("--target", "-t", metavar="TARGET", help="Where Assay runs (default: cpu).")
 ]
 FormOption = Annotated[
-    str, typer.Option("--form", metavar="program|onnx", help="What Assay gets of a torch model: its export, or ONNX.")
+    str, typer.Option("--form", metavar="onnx|program", help="What Assay gets of a torch model: ONNX, or its export.")
 ]
 PictureOption = Annotated[
     Path | None, typer.Option("--picture", metavar="FILE.svg", help="Draw the ratios as bars.", show_default=False)
@@ -52,7 +52,7 @@ def bench(
     suite: SuiteOption = None,
     peer: PeersOption = None,
     target: TargetOption = None,
-    form: FormOption = "program",
+    form: FormOption = "onnx",
     threads: Annotated[int, typer.Option("--threads", help="Threads for each (0: as many as cores).", min=0)] = 0,
     repeat: Annotated[int, typer.Option("--repeat", metavar="N", help="How many rounds.", min=1)] = 20,
     seconds: Annotated[float, typer.Option("--seconds", help="About how long a turn takes.", min=0.0)] = 0.3,
@@ -147,7 +147,7 @@ def _target(name: str | None) -> str:
 
 def _form(name: str) -> str:
     if name not in ("program", "onnx"):
-        raise NotFound(f"there is no form '{name}'", hint="there is program and onnx")
+        raise NotFound(f"there is no form '{name}'", hint="there is onnx and program")
     return name
 
 
@@ -197,7 +197,7 @@ def _command(settings: Settings, suite: str | None, models: Sequence[str]) -> st
     """The command that makes such a run again."""
     words = ["assay", "bench", *models, *(["--suite", suite] if suite else [])]
     words += [word for peer in settings.peers for word in ("--peer", peer)]
-    words += ["--form", settings.form] if settings.form != "program" else []
+    words += ["--form", settings.form] if settings.form != "onnx" else []
     words += ["--target", settings.target, "--threads", str(settings.threads), "--repeat", str(settings.repeat)]
     return shlex.join(words if settings.cold else [*words, "--no-cold"])
 

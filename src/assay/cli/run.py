@@ -51,9 +51,20 @@ def run(
         leaves = {name: list(_leaves(name, value)) for name, value in results.items()}
         rows = [leaf | {"saved": saved.get(leaf["name"], "")} for each in leaves.values() for leaf in each]
         show(report, rows)
-        report.text(f"loaded in {loaded - started:.2f} s, ran in {finished - loaded:.2f} s on {target} ({mode})")
+        memory = session.peak_bytes
+        taken = "" if memory is None else f", {memory / (1 << 20):.1f} MiB for intermediate results"
+        report.text(f"loaded in {loaded - started:.2f} s, ran in {finished - loaded:.2f} s on {target} ({mode}){taken}")
         seconds = {"load": loaded - started, "run": finished - loaded}
-        report.result({"model": str(model), "target": target, "mode": mode, "seconds": seconds, "outputs": rows})
+        report.result(
+            {
+                "model": str(model),
+                "target": target,
+                "mode": mode,
+                "seconds": seconds,
+                "peak_bytes": memory,
+                "outputs": rows,
+            }
+        )
 
 
 def show(report: Report, rows: list[dict[str, Any]]) -> None:

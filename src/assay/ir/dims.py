@@ -269,12 +269,16 @@ def lt(a: Dim, b: Dim) -> bool | None:
 
 def symbols(d: Dim) -> frozenset[str]:
     """The names of the symbols that occur in d."""
+    if isinstance(d, int):
+        return frozenset()
     atoms = [atom for mono, _ in _terms(_dim(d)) for atom in mono]
     return frozenset(a.name for a in atoms if a.name).union(*(symbols(arg) for a in atoms for arg in a.args))
 
 
 def symbol_name(d: Dim) -> str | None:
     """The name of the symbol that d is; None if it is anything else."""
+    if isinstance(d, int):
+        return None
     atom = _lone(_dim(d))
     return None if atom is None or atom.op != "symbol" else atom.name
 

@@ -134,6 +134,12 @@ def _dialect(node: Node) -> Dialect:
     return dialect
 
 
+def adapt(graph: Graph, accepts: Callable[[Node], bool], limits: Limits) -> Graph:
+    """A core graph in which the composites that `accepts` refuses are replaced by their parts."""
+    refused = (node for node in graph.nodes if node.op in CORE and not CORE[node.op].is_milli and not accepts(node))
+    return graph if next(refused, None) is None else lower(graph, accepts=accepts, limits=limits)
+
+
 @collector_paused()
 def lower(
     graph: Graph,

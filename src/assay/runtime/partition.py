@@ -11,7 +11,7 @@ from assay.ir.graph import Graph, Node, Value, used
 from assay.ir.types import TensorType
 from assay.limits import Limits
 from assay.ops import CORE
-from assay.ops.lowering import lower
+from assay.ops.lowering import adapt
 from assay.targets.base import Target
 
 
@@ -50,8 +50,7 @@ def partition(graph: Graph, target: Target, fallback: Target, limits: Limits) ->
     """
     if target is fallback:
         return Plan(graph, (Segment(target, graph),), tuple(_placement(node, target) for node in graph.nodes))
-    if any(not target.support(node).ok for node in graph.nodes):
-        graph = lower(graph, accepts=lambda node: target.support(node).ok, limits=limits)
+    graph = adapt(graph, lambda node: target.support(node).ok, limits)
     placements = _placed(graph, target, fallback)
     sources = symbol_sources(graph, placements, fallback)
     runs = _runs(placements, sources)

@@ -188,6 +188,11 @@ class Session:
         self._program.run(self._given(feeds), note)
         return times
 
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most memory that intermediate results took in the latest run; None if some target does not tell."""
+        return self._program.peak_bytes
+
     def _given(self, feeds: Mapping[str, Any]) -> list[Any]:
         return check_feeds(self.source, {**self.state, **feeds})
 
@@ -306,6 +311,13 @@ class Program:
             for value in dead:
                 values.pop(value, None)
         return tuple(values[value] for value in graph.outputs)
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The memory for the intermediate results of the hungriest segment; None if one does not tell."""
+        told = [executable.peak_bytes for executable, _, _ in self._stages]
+        known = [each for each in told if each is not None]
+        return max(known, default=0) if len(known) == len(told) else None
 
 
 def _is_all(plan: Plan) -> bool:

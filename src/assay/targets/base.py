@@ -49,6 +49,11 @@ class Executable(Protocol):
         """The segment's outputs for its inputs, in order. Safe to call from several threads."""
         ...
 
+    @property
+    def peak_bytes(self) -> int | None:
+        """The memory for intermediate results in the latest run; None where it is not planned as a whole."""
+        ...
+
 
 class Target(Protocol):
     """A place where graphs run."""

@@ -9,6 +9,7 @@ import onnx
 
 from assay.errors import LowerFailed
 from assay.frontends.onnx import ops as ops  # enters the lowerings
+from assay.frontends.onnx.external import ExternalData
 from assay.frontends.onnx.importer import Importer, Scope, opset_imports
 from assay.frontends.onnx.registry import Source, rule_for, split_name
 from assay.frontends.onnx.schema import function_body, result_types
@@ -53,7 +54,7 @@ def _through_function(lowering: Lowering, node: Node, inputs: Sequence[Value | N
 
 def _function_graph(body: onnx.FunctionProto, node: Node, inputs: Sequence[Value | None], lowering: Lowering) -> Graph:
     """The function's body as symbolic nodes whose inputs stand for the node's."""
-    importer = Importer(opset_imports(body.opset_import), {}, None, lowering.builder.limits)
+    importer = Importer(opset_imports(body.opset_import), {}, ExternalData(None), lowering.builder.limits)
     scope = Scope(attrs={a.name: a for a in node_proto(node).attribute}, path=f"{node.origin.name}/")
     for name, value, source in zip(body.input, inputs, node.inputs, strict=False):
         if value is not None and source is not None:

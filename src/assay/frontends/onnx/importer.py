@@ -13,6 +13,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from assay.errors import AssayError, ImportFailed, LimitExceeded
+from assay.frontends.onnx.external import ExternalData
 from assay.frontends.onnx.schema import check_counts, defaults_of, version_of
 from assay.frontends.onnx.tensors import tensor_to_array
 from assay.frontends.onnx.types import type_of
@@ -104,7 +105,7 @@ class Importer:
 
     opsets: Mapping[str, int]
     functions: Mapping[tuple[str, str, str], onnx.FunctionProto]
-    folder: Path | None
+    external: ExternalData
     limits: Limits
     ids: Iterator[int] = field(default_factory=itertools.count)
     count: int = 0
@@ -113,7 +114,7 @@ class Importer:
     def of_model(model: onnx.ModelProto, folder: Path | None, limits: Limits) -> Importer:
         """An importer with the opsets and functions of `model`."""
         functions = {(f.domain, f.name, f.overload): f for f in model.functions}
-        return Importer(opset_imports(model.opset_import), functions, folder, limits)
+        return Importer(opset_imports(model.opset_import), functions, ExternalData(folder), limits)
 
     # --- graphs
 
@@ -143,7 +144,7 @@ class Importer:
     def _initializers(self, proto: onnx.GraphProto, scope: Scope) -> dict[Value, Array]:
         constants: dict[Value, Array] = {}
         for tensor in proto.initializer:
-            self._constant(scope, tensor.name, tensor_to_array(tensor, self.folder, self.limits), constants)
+            self._constant(scope, tensor.name, tensor_to_array(tensor, self.external, self.limits), constants)
         for sparse in proto.sparse_initializer:
             self._constant(scope, sparse.values.name, self._dense(sparse), constants)
         return constants
@@ -157,8 +158,8 @@ class Importer:
     def _dense(self, sparse: onnx.SparseTensorProto) -> Array:
         import numpy as np
 
-        values = tensor_to_array(sparse.values, self.folder, self.limits)
-        positions = tensor_to_array(sparse.indices, self.folder, self.limits)
+        values = tensor_to_array(sparse.values, self.external, self.limits)
+        positions = tensor_to_array(sparse.indices, self.external, self.limits)
         shape = tuple(sparse.dims)
         size = int(np.prod(shape, dtype=object)) * values.dtype.itemsize
         if any(d < 0 for d in shape) or size > self.limits.tensor_bytes:
@@ -257,11 +258,11 @@ class Importer:
         if read is not None:
             return read(proto)
         if proto.type == onnx.AttributeProto.TENSOR:
-            return tensor_to_array(proto.t, self.folder, self.limits)
+            return tensor_to_array(proto.t, self.external, self.limits)
         if proto.type == onnx.AttributeProto.SPARSE_TENSOR:
             return self._dense(proto.sparse_tensor)
         if proto.type == onnx.AttributeProto.TENSORS:
-            return tuple(tensor_to_array(t, self.folder, self.limits) for t in proto.tensors)
+            return tuple(tensor_to_array(t, self.external, self.limits) for t in proto.tensors)
         raise ImportFailed(f"the attribute '{proto.name}' has an unknown type ({proto.type})", where=where)
 
     def _differentiated(

@@ -12,7 +12,7 @@ from assay.ir.dtypes import string
 from assay.ir.graph import Graph, Node
 from assay.ir.types import TensorType
 from assay.limits import Limits
-from assay.ops.lowering import lower
+from assay.ops.lowering import adapt
 from assay.targets.base import YES, Executable, Probe, Support
 from assay.targets.cpu import kernels, scalar
 from assay.targets.cpu.executable import CpuExecutable
@@ -48,7 +48,7 @@ class CpuTarget:
         if self.mode != "exact" or find_compiler() is None:
             return graph
         folded = fold_norms(graph, [graph.inputs[index] for index in static])
-        taken = lower(folded, accepts=lambda node: self.support(node).ok, limits=self.limits)
+        taken = adapt(folded, lambda node: self.support(node).ok, self.limits)
         return prepack(taken, [taken.inputs[index] for index in static])
 
     def compile(self, segment: Graph) -> Executable:

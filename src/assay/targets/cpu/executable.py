@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
+import mmap
 import os
 import sys
 import threading
@@ -24,6 +26,9 @@ from assay.targets.cpu.toolchain import Kernel, Toolchain
 from assay.targets.cpu.views import View
 
 _TOO_LARGE = -2
+_LINE = 64
+"""Bytes; results begin at multiples of it."""
+_READY_PAGES = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
 _MACHINE = Kernel('#include "machine.c"\n')
 
 
@@ -58,19 +63,18 @@ class CpuExecutable:
         if observer is not None:
             return self._observed(inputs, observer)
         arrays = [np.ascontiguousarray(array) if not array.flags.c_contiguous else array for array in inputs]
-        outputs, _ = self._run(arrays, None)
-        return outputs
+        return self._run(arrays, None)
 
     @property
     def peak_bytes(self) -> int:
-        """The size of the arena in the latest run; inputs, constants and results come on top."""
+        """The size of the arena, the largest if runs overlap; inputs, constants and results come on top."""
         return max((frame.peak() for frame in self._frames), default=0)
 
-    def _run(self, arrays: Sequence[Array], times: Array | None) -> tuple[tuple[Any, ...], _Frame]:
+    def _run(self, arrays: Sequence[Array], times: Array | None) -> tuple[Any, ...]:
         frame = self._frames.pop() if self._frames else _Frame(self._machine, self._tape)
         symbols = tuple(arrays[index].shape[axis] for index, axis in self._sources)
         layout = frame.fit(symbols, self._results)
-        blocks = [np.empty(size, np.uint8) for size in layout.blocks]
+        blocks = [np.empty(size, np.uint8) for size in layout.blocks] if arrays else _side_by_side(layout.blocks)
         places = [*map(_address, arrays), *self._constant_places, *map(_address, blocks)]
         failed = frame.run(places, thread_count(), times)
         self._frames.append(frame)
@@ -78,7 +82,7 @@ class CpuExecutable:
             node, message = self._plan.tape.errors[failed - 1]
             raise RunFailed(f"{node.op}: {message}", where=str(node.origin))
         memory = [*arrays, *self._constants, *blocks]
-        return tuple(_array(memory[out.memory], out) for out in layout.outputs), frame
+        return tuple(_array(memory[out.memory], out) for out in layout.outputs)
 
     def _observed(self, inputs: Sequence[Any], observer: Observer) -> tuple[Any, ...]:
         """Run the unfused program in which every value is an output, and tell of its nodes in order."""
@@ -92,7 +96,7 @@ class CpuExecutable:
     def _told(self, inputs: Sequence[Any], observer: Observer, graph: Graph) -> tuple[Any, ...]:
         arrays = [np.ascontiguousarray(array) for array in inputs]
         times = np.zeros(len(self._encoded.order) + 1)
-        outputs, _ = self._run(arrays, times)
+        outputs = self._run(arrays, times)
         found = {**graph.constants, **dict(zip(graph.inputs, arrays, strict=True))}
         found.update(zip(self.graph.outputs, outputs, strict=True))
         seconds = dict.fromkeys(graph.nodes, 0.0)
@@ -205,6 +209,16 @@ def thread_count() -> int:
 @cache
 def _stated_threads(text: str) -> int:
     return int(text) if text.isdecimal() and int(text) > 0 else len(os.sched_getaffinity(0))
+
+
+def _side_by_side(sizes: Sequence[int]) -> list[Array]:
+    """Memory for results that last equally long, those of constants such as packed weights.
+
+    One piece whose pages are asked for all at once is ready much sooner than many that are filled page by page.
+    """
+    starts = [0, *itertools.accumulate(-(-size // _LINE) * _LINE for size in sizes)]
+    whole = np.frombuffer(mmap.mmap(-1, max(starts[-1], 1), flags=_READY_PAGES), np.uint8)
+    return [whole[start : start + size] for start, size in zip(starts, sizes, strict=False)]
 
 
 def _strided(array: Array) -> Array:

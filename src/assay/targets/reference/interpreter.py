@@ -70,6 +70,11 @@ class Program:
             outputs = self.run_in(_values(observer), inputs, observer)
             return tuple(_restored(value, out.type) for value, out in zip(outputs, self.graph.outputs, strict=True))
 
+    @property
+    def peak_bytes(self) -> int | None:
+        """Not known: every result has memory of its own, for as long as it is needed."""
+        return None
+
     def run_in(self, env: Env, inputs: Sequence[Any], observer: Observer | None) -> tuple[Any, ...]:
         """Run as a region: `env` holds what the enclosing graphs have computed."""
         carry = _widened if self.mode == "precise" else _as_is

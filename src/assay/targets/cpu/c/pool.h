@@ -1,7 +1,6 @@
 /* A pool of threads that share the grid of one kernel at a time.
 
-   Threads wait for work by looking for a short while, as long as a run is under way, and then sleep; between runs
-   they sleep. The grid is cut into chunks whose size depends on the grid alone, so that results do not depend on
+   Threads wait for work by looking for a short while, some tenths of a millisecond, and then sleep. The grid is cut into chunks whose size depends on the grid alone, so that results do not depend on
    the number of threads. Whoever is awake takes chunks: nobody waits for a thread that has taken none. A caller
    that finds the pool taken by another run works alone. */
 #ifndef ASSAY_POOL_H
@@ -30,7 +29,7 @@ static struct {
   atomic_uint generation;
   atomic_int inside, sleeping; /* threads that may be looking at `now`; threads asleep */
   atomic_long next;
-  atomic_bool active, open; /* a run is under way; `now` has chunks to take */
+  atomic_bool open; /* `now` has chunks to take */
   job now;
   char *scratch[MOST_THREADS];
   size_t scratch_size[MOST_THREADS];
@@ -54,7 +53,7 @@ static void work_through(const job *j, char *scratch, atomic_long *next) {
 }
 
 static unsigned next_generation(unsigned seen) {
-  for (int looks = 0; looks < LOOKS && atomic_load_explicit(&pool.active, memory_order_relaxed); looks++) {
+  for (int looks = 0; looks < LOOKS; looks++) {
     unsigned now = atomic_load_explicit(&pool.generation, memory_order_acquire);
     if (now != seen) return now;
     pause_briefly();
@@ -125,14 +124,10 @@ static bool pool_take(int threads, size_t scratch) {
     return false;
   }
   atomic_store(&pool.wanted, threads);
-  atomic_store(&pool.active, true);
   return true;
 }
 
-static void pool_release(void) {
-  atomic_store(&pool.active, false);
-  pthread_mutex_unlock(&pool.busy);
-}
+static void pool_release(void) { pthread_mutex_unlock(&pool.busy); }
 
 static void share(const job *j) {
   pool.now = *j;
