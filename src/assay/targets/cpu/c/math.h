@@ -320,12 +320,16 @@ SCALAR float tan_f32(float x) {
 
 /* --- floats of any kind */
 
+/* Whether y is known not to be NaN when the code is compiled. */
+#define IS_NUMBER(y) (__builtin_constant_p(y) && (y) == (y))
 #define FOR_BOTH(T, f, t)                                                                                      \
   SCALAR T min_##t(T x, T y) {                                                                                 \
+    if (IS_NUMBER(y)) return !(x >= y) ? x : y;                                                                \
     T smaller = x < y ? x : y;                                                                                 \
     return x != x ? x : smaller;                                                                               \
   }                                                                                                            \
   SCALAR T max_##t(T x, T y) {                                                                                 \
+    if (IS_NUMBER(y)) return !(x <= y) ? x : y;                                                                \
     T larger = x > y ? x : y;                                                                                  \
     return x != x ? x : larger;                                                                                \
   }                                                                                                            \
@@ -337,6 +341,7 @@ SCALAR float tan_f32(float x) {
 FOR_BOTH(float, f, f32)
 FOR_BOTH(double, , f64)
 #undef FOR_BOTH
+#undef IS_NUMBER
 
 /* The number after x in the direction of y, among those whose bits are multiples of `step`. */
 SCALAR float stepped(float x, float y, uint32_t step) {
