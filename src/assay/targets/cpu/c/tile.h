@@ -7,7 +7,8 @@
 #define TILE_H
 #include "lanes.h"
 
-/* The registers hold ROWS × PANELS. Fewer rows go with more panels: many sums hide their latency. */
+/* The registers hold ROWS × PANELS. Fewer rows go with more panels: many sums hide their latency. A panel of
+   two vectors may be cut in half. */
 #if defined(__AVX512F__)
 enum { ROWS = 12, PANELS = 2, MOST = 8 };
 #elif defined(__AVX__) || defined(__ARM_NEON)
@@ -15,9 +16,24 @@ enum { ROWS = 6, PANELS = 1, MOST = 4 };
 #else
 enum { ROWS = 3, PANELS = 1, MOST = 2 };
 #endif
+enum { SUMS = ROWS * PANELS * PARTS, UNIT = PARTS == 2 ? WIDTH : PANEL };
 
-ALWAYS int panels_for(int64_t rows) {
+ALWAYS int64_t panels_for(int64_t rows) {
   return rows == 1 ? MOST : rows <= ROWS / 2 ? MAX(MOST / 2, PANELS) : PANELS;
+}
+
+/* How many of `columns` columns to take next. */
+ALWAYS int64_t next_columns(int64_t rows, int64_t columns) {
+  const int64_t most = panels_for(rows) * PANEL;
+  if (PARTS == 2 && rows > ROWS / 2 && columns == PANEL + WIDTH) return columns;
+  return columns >= most ? most : MIN(columns, PANEL);
+}
+
+/* How many of `rows` rows to take next: all that the registers hold, but so that no tile of very few rows is left
+   for the end. */
+ALWAYS int64_t next_rows(int64_t rows, int64_t width) {
+  const int64_t most = MIN(ROWS, SUMS / width);
+  return rows > most && rows <= most + most / 2 ? (rows + 1) / 2 : MIN(rows, most);
 }
 
 typedef struct {
@@ -30,74 +46,69 @@ typedef struct {
   int add; /* to what C holds already */
 } product;
 
-ALWAYS void tile(const product *p, int64_t first, ACC *c, int64_t c_step, const int rows, const int panels) {
+/* Loops over the registers of a tile are unrolled, or it would not live in registers. */
+#define EACH_ROW _Pragma("GCC unroll 16") for (int i = 0; i < rows; i++)
+#define EACH_VECTOR _Pragma("GCC unroll 16") for (int v = 0; v < width; v++)
+
+/* A tile of `rows` rows and `width` vectors. */
+ALWAYS void tile(const product *p, int64_t first, ACC *c, int64_t c_step, const int rows, const int width) {
   vec sum[ROWS][MOST * PARTS];
-  const int width = panels * PARTS;
-  for (int i = 0; i < rows; i++)
-    for (int v = 0; v < width; v++) sum[i][v] = (vec){0};
-  if (p->add)
-    for (int i = 0; i < rows; i++)
-      for (int v = 0; v < width; v++) sum[i][v] = *(loose *)(c + i * c_step + v * WIDTH);
+  EACH_ROW EACH_VECTOR sum[i][v] = (vec){0};
+  if (p->add) EACH_ROW EACH_VECTOR sum[i][v] = *(loose *)(c + i * c_step + v * WIDTH);
   const ACC *b = p->b;
   const int64_t b_step = p->b_step, next_panel = p->next_panel, length = p->length;
   for (int64_t s = 0; s < p->segments; s++) {
     const ACC *a[ROWS];
-    for (int i = 0; i < rows; i++) a[i] = p->row[s * p->rows + first + i] + p->begin;
+    EACH_ROW a[i] = p->row[s * p->rows + first + i] + p->begin;
 #pragma GCC unroll 4
     for (int64_t k = 0; k < length; k++, b += b_step) {
       vec right[MOST * PARTS];
-      for (int v = 0; v < width; v++)
-        right[v] = *(const loose *)(b + v / PARTS * next_panel + v % PARTS * WIDTH);
-      for (int i = 0; i < rows; i++)
-        for (int v = 0; v < width; v++) sum[i][v] += a[i][k] * right[v];
+      EACH_VECTOR right[v] = *(const loose *)(b + v / PARTS * next_panel + v % PARTS * WIDTH);
+      EACH_ROW EACH_VECTOR sum[i][v] += a[i][k] * right[v];
     }
   }
-  for (int i = 0; i < rows; i++)
-    for (int v = 0; v < width; v++) *(loose *)(c + i * c_step + v * WIDTH) = sum[i][v];
+  EACH_ROW EACH_VECTOR *(loose *)(c + i * c_step + v * WIDTH) = sum[i][v];
 }
+#undef EACH_ROW
+#undef EACH_VECTOR
 
-#define TILE_OF(n)                                                            \
-  case n:                                                                     \
-    if (panels == panels_for(n)) tile(p, first, c, c_step, n, panels_for(n)); \
-    else if (panels == PANELS) tile(p, first, c, c_step, n, PANELS);          \
-    else tile(p, first, c, c_step, n, 1);                                     \
+#define TILE(n, w)                      \
+  case (n) * 32 + (w):                  \
+    tile(p, first, c, c_step, (n), (w)); \
     break;
+#define TILES_3(w) TILE(1, w) TILE(2, w) TILE(3, w)
+#define TILES_6(w) TILES_3(w) TILE(4, w) TILE(5, w) TILE(6, w)
+#define TILES_12(w) TILES_6(w) TILE(7, w) TILE(8, w) TILE(9, w) TILE(10, w) TILE(11, w) TILE(12, w)
 
-static void some_rows(const product *p, int64_t first, int64_t rows, int64_t panels, ACC *c, int64_t c_step) {
-  switch (rows) {
-    TILE_OF(1) TILE_OF(2) TILE_OF(3)
-#if defined(__AVX__) || defined(__ARM_NEON)
-    TILE_OF(4) TILE_OF(5) TILE_OF(6)
-#endif
+/* The tiles that `next_rows` and `next_columns` lead to. */
+static void some_rows(const product *p, int64_t first, int64_t rows, int64_t width, ACC *c, int64_t c_step) {
+  switch (rows * 32 + width) {
 #if defined(__AVX512F__)
-    TILE_OF(7) TILE_OF(8) TILE_OF(9) TILE_OF(10) TILE_OF(11) TILE_OF(12)
+    TILES_12(1) TILES_12(2) TILE(2, 4) TILE(3, 4) TILE(4, 4) TILE(5, 4) TILE(6, 4) TILE(1, 8)
+#elif defined(__AVX__)
+    TILES_6(1) TILES_6(2) TILES_3(3) TILE(4, 3) TILE(2, 4) TILE(3, 4) TILE(1, 8)
+#elif defined(__ARM_NEON)
+    TILES_6(4) TILE(2, 8) TILE(3, 8) TILE(1, 16)
+#else
+    TILES_3(4) TILE(1, 8)
 #endif
   }
-}
-
-/* How many of `rows` rows to take next: ROWS, but so that no tile of very few rows is left for the end. */
-ALWAYS int64_t next_rows(int64_t rows) {
-  return rows > ROWS && rows <= ROWS + ROWS / 2 ? (rows + 1) / 2 : MIN(rows, ROWS);
 }
 
 /* All rows of `columns` columns of C from p->c on: as many as `next_columns` says. */
 static void strip(const product *p, int64_t columns) {
+  const int64_t width = CEIL_DIV(columns, UNIT) * (UNIT / WIDTH);
   for (int64_t i = 0, n; i < p->rows; i += n) {
-    n = next_rows(p->rows - i);
+    n = next_rows(p->rows - i, width);
     ACC *c = p->c + i * p->c_step;
-    if (columns % PANEL == 0) {
-      some_rows(p, i, n, columns / PANEL, c, p->c_step);
+    if (columns % UNIT == 0) {
+      some_rows(p, i, n, width, c, p->c_step);
       continue;
     }
     ACC edge[ROWS][PANEL];
     for (int64_t r = 0; r < n && p->add; r++) memcpy(edge[r], c + r * p->c_step, columns * sizeof(ACC));
-    some_rows(p, i, n, 1, edge[0], PANEL);
+    some_rows(p, i, n, width, edge[0], PANEL);
     for (int64_t r = 0; r < n; r++) memcpy(c + r * p->c_step, edge[r], columns * sizeof(ACC));
   }
-}
-
-ALWAYS int64_t next_columns(int64_t rows, int64_t columns) {
-  const int64_t most = panels_for(rows) * PANEL;
-  return columns >= most ? most : MIN(columns, PANEL);
 }
 #endif
