@@ -187,22 +187,28 @@ static double seconds(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* How a grid is cut: into rows if there are enough of them, else into both. Depends on the grid alone. */
-static job cut(const frame *f, const step *s, const call *c) {
+/* Units of a grid that one thread takes at a time: enough of them to be worth it, and few enough for `parts` parts. */
+static int64_t units_at_once(int64_t units, int64_t parts, int64_t least) {
+  return MAX(MAX(units / parts, least), 1);
+}
+
+/* How a grid is cut: into rows if there are enough of them, else into both. */
+static job cut(const frame *f, const step *s, const call *c, int threads) {
   job j = {.c = c, .rows = f->size[s->rows], .cols = f->size[s->cols]};
+  if (j.rows <= 0 || j.cols <= 0) return j;
   int64_t row_grain = MAX(f->size[s->row_grain], 1), col_grain = MAX(f->size[s->col_grain], 1);
-  int64_t work = MAX(f->size[s->work], 1), cells = MAX(CHUNK_WORK / work, 1);
-  int64_t col_cells = MIN(j.cols, MAX(cells, col_grain));
-  j.col_chunk = MAX(CEIL_DIV(col_cells, col_grain) * col_grain, 1);
-  int64_t row_cells = MAX(cells / MAX(j.cols, 1), 1);
-  j.row_chunk = CEIL_DIV(row_cells, row_grain) * row_grain;
+  int64_t cells = CHUNK_WORK / MAX(f->size[s->work], 1), parts = PARTS_OF_THREAD * (int64_t)threads;
+  int64_t row_units = CEIL_DIV(j.rows, row_grain), col_units = CEIL_DIV(j.cols, col_grain);
+  j.row_chunk = row_grain * units_at_once(row_units, parts, CEIL_DIV(cells / j.cols, row_grain));
+  int64_t down = CEIL_DIV(j.rows, j.row_chunk), least = CEIL_DIV(cells / MIN(j.row_chunk, j.rows), col_grain);
+  j.col_chunk = col_grain * units_at_once(col_units, CEIL_DIV(parts, down), least);
   j.across = CEIL_DIV(j.cols, j.col_chunk);
-  j.chunks = CEIL_DIV(j.rows, j.row_chunk) * j.across;
+  j.chunks = down * j.across;
   return j;
 }
 
 static void run_step(const frame *f, const step *s, const call *c, bool shared, char *scratch) {
-  job j = cut(f, s, c);
+  job j = cut(f, s, c, shared ? atomic_load(&pool.wanted) : 1);
   if (j.rows <= 0 || j.cols <= 0) return;
   if (shared && j.chunks > 1) share(&j);
   else c->run(c, scratch, 0, j.rows, 0, j.cols);

@@ -1,8 +1,8 @@
 /* A pool of threads that share the grid of one kernel at a time.
 
-   Threads wait for work by looking for a short while, some tenths of a millisecond, and then sleep. The grid is cut into chunks whose size depends on the grid alone, so that results do not depend on
-   the number of threads. Whoever is awake takes chunks: nobody waits for a thread that has taken none. A caller
-   that finds the pool taken by another run works alone. */
+   Threads wait for work by looking for a short while, some tenths of a millisecond, and then sleep. The grid is cut
+   into some chunks for each thread; no result depends on how. Whoever is awake takes chunks: nobody waits for a
+   thread that has taken none. A caller that finds the pool taken by another run works alone. */
 #ifndef ASSAY_POOL_H
 #define ASSAY_POOL_H
 #include <pthread.h>
@@ -15,6 +15,7 @@
 #define MOST_THREADS 256
 #define LOOKS 4000
 #define CHUNK_WORK 32768 /* flops, about, below which a chunk is not worth handing over */
+#define PARTS_OF_THREAD 8 /* chunks for each thread, about, so that those which are held up do less */
 
 typedef struct {
   const call *c;

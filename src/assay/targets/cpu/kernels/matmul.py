@@ -17,8 +17,8 @@ from assay.targets.cpu.views import View
 
 SCRATCH = 5 << 18
 """Bytes that hold the `workspace` of c/gemm.h in every variant."""
-ROW_GRAIN = 192
-"""Rows that one thread takes at a time, so that a panel is read once for all of them."""
+_ROW_GRAIN, _FEW = 192, 4
+"""Rows that one thread takes at a time, and how few such parts are too few."""
 
 
 def arithmetic(dtype: DType) -> dict[str, str]:
@@ -39,9 +39,22 @@ def panel_width(dtype: DType) -> int:
     return 64 // sum_bytes(dtype)
 
 
-def column_grain(columns: Dim) -> int:
-    """Columns that one thread takes at a time: a few panels, more where there are many."""
-    return 256 if isinstance(columns, int) and columns >= 4096 else 64
+def grains(rows: Dim, columns: Dim) -> tuple[int, int]:
+    """Rows and columns that one thread takes at a time: parts of about one size, some of them for each thread, but
+    as many rows as may be, so that a panel is read once for all of them."""
+    wide = 256 if isinstance(columns, int) and columns >= 4096 else 64
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        return _ROW_GRAIN, wide
+    down = max(rows // _ROW_GRAIN, 1)
+    if down < _FEW and columns < 512:
+        down = max(min(rows // 48, _FEW), 1)
+    across = wide if down >= _FEW else min((64, 48, 32, 16), key=lambda grain: _half(columns, grain))
+    return max(-(-rows // down), 1), across
+
+
+def _half(columns: int, grain: int) -> int:
+    """The larger share if two threads take `columns` columns, `grain` at a time."""
+    return -(-columns // (2 * grain)) * grain
 
 
 def other_width(node: Node) -> str:
@@ -88,14 +101,15 @@ def multiply(p: Planner, x: View, panels: View, out: View, columns: Dim) -> None
     batch, rows, depth = x.shape
     batch_step, row_step, step = x.strides
     next_panel = depth * panel_width(x.dtype)
+    row_grain, col_grain = grains(batch * rows, columns)
     p.step(
         template("gemm.h", PACKED="", **arithmetic(x.dtype)),
         [x, panels, out],
         [rows, columns, depth, 1, batch_step, 0, row_step, step, 0, 0, next_panel],
         rows=batch * rows,
         cols=columns,
-        row_grain=ROW_GRAIN,
-        col_grain=column_grain(columns),
+        row_grain=row_grain,
+        col_grain=col_grain,
         work=2 * depth,
         scratch=SCRATCH,
         may_continue=True,
@@ -115,14 +129,15 @@ def matmul(p: Planner, node: Node) -> None:
         batch, rows = (), product(x.shape[:-1])
         x = View(x.buffer, x.dtype, (rows, depth), (depth, 1), x.offset)
     x, y, sizes = _two_batch_axes(p, x, y, batch)
+    row_grain, col_grain = grains(product(sizes) * rows, columns)
     p.step(
         template("gemm.h", **arithmetic(x.dtype)),
         [x, y, out],
         [rows, columns, depth, sizes[1], *x.strides, *y.strides],
         rows=product(sizes) * rows,
         cols=columns,
-        row_grain=ROW_GRAIN,
-        col_grain=column_grain(columns),
+        row_grain=row_grain,
+        col_grain=col_grain,
         work=2 * depth,
         scratch=SCRATCH,
         may_continue=True,
