@@ -223,6 +223,27 @@ def test_the_page_lists_every_case_that_does_not_pass() -> None:
     assert "0.5" not in text[:times]
 
 
+def test_the_page_counts_the_cases_that_leave_floats_to_the_oracle() -> None:
+    left = ("lstm: there is no kernel of lstm", "lstm: there is no kernel of lstm")
+    records = [
+        Record("test_a", "node", "cpu", "pass", "compare", "", 0.1),
+        Record("test_b", "node", "cpu", "pass", "compare", "", 0.1, left),
+        Record("test_c", "node", "cpu", "fail_accuracy", "compare", "'y': max abs 1", 0.1),
+    ]
+    text = page(Outcome({"cpu": "0.1"}, records), "assay conformance -t cpu")
+    assert "no op on floats left to the oracle: node 1 of 3." in text
+    assert "| lstm: there is no kernel of lstm | 1 |" in text
+    assert "Left to the oracle" not in page(outcome(), "assay conformance")
+
+
+def test_records_tell_which_floats_a_target_left_to_the_oracle() -> None:
+    native = run_conformance(["cpu"], "test_add_bcast").records
+    assert [record.fallbacks for record in native] == [()]
+    (left,) = run_conformance(["cpu"], "test_det_2d").records
+    assert left.passed
+    assert left.fallbacks == ("det: there is no kernel of det",)
+
+
 def test_the_page_and_the_readme_are_written(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     begin, end = "<!-- conformance: begin (written by `assay conformance`) -->", "<!-- conformance: end -->"

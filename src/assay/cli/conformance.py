@@ -76,6 +76,7 @@ def _summary(outcome: Any) -> dict[str, Any]:
         name: {
             "version": version,
             "passed": {kind: {"passed": good, "of": all_} for kind, (good, all_) in outcome.counts(name).items()},
+            "native": {kind: {"passed": good, "of": all_} for kind, (good, all_) in outcome.native(name).items()},
             "statuses": dict(Counter(record.status for record in outcome.of(name))),
             "seconds": outcome.seconds(name),
         }

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from assay.errors import AssayError
-from assay.evidence.engines import Engine, engine
+from assay.evidence.engines import Engine, ModelOnTarget, engine
 from assay.evidence.peers import Model
 
 STATUS_OF_STAGE = {
@@ -38,13 +38,17 @@ _UNSUPPORTED = ("NotImplemented", "NotImplementedError", "RuntimeImplementationE
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """`outputs` has one entry for each set of feeds; None if `status` says that it came to nothing."""
+    """`outputs` has one entry for each set of feeds; None if `status` says that it came to nothing.
+
+    `fallbacks` are the nodes with floats that a target left to the oracle.
+    """
 
     status: str
     stage: str
     reason: str
     seconds: float
     outputs: tuple[dict[str, Any], ...] | None = None
+    fallbacks: tuple[str, ...] = ()
 
 
 def attempt(who: Engine, model: Model, feeds: Sequence[Mapping[str, Any]]) -> Attempt:
@@ -57,9 +61,10 @@ def attempt(who: Engine, model: Model, feeds: Sequence[Mapping[str, Any]]) -> At
             ready = who.load(model)
             stage = "run"
             outputs = tuple(ready.run(each) for each in feeds)
+            fallbacks = ready.fallbacks() if isinstance(ready, ModelOnTarget) else ()
     except Exception as error:
         return _failed(error, stage, time.perf_counter() - started)
-    return Attempt("pass", "run", "", time.perf_counter() - started, outputs)
+    return Attempt("pass", "run", "", time.perf_counter() - started, outputs, fallbacks)
 
 
 def _failed(error: Exception, stage: str, seconds: float) -> Attempt:

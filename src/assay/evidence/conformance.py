@@ -48,7 +48,10 @@ LIMITATIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What became of one case with one engine; `status` is one of DESIGN's status words."""
+    """What became of one case with one engine; `status` is one of DESIGN's status words.
+
+    `fallbacks` are the nodes with floats that a target left to the oracle, each as its op and the reason.
+    """
 
     name: str
     kind: str
@@ -57,6 +60,7 @@ class Record:
     stage: str
     reason: str
     seconds: float
+    fallbacks: tuple[str, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -91,6 +95,12 @@ class Outcome:
         total = Counter(record.kind for record in mine)
         passed = Counter(record.kind for record in mine if record.passed)
         return {kind: (passed[kind], total[kind]) for kind in KINDS if total[kind]}
+
+    def native(self, name: str) -> dict[str, tuple[int, int]]:
+        """For each kind of case: how many passed with no float left to the oracle, of how many."""
+        mine = self.of(name)
+        whole = Counter(record.kind for record in mine if record.passed and not record.fallbacks)
+        return {kind: (whole[kind], total) for kind, (_, total) in self.counts(name).items()}
 
     def seconds(self, name: str) -> dict[str, float]:
         """The time of one engine, loading and running, by kind of case."""
@@ -148,7 +158,7 @@ def judged(case: Case, content: Content, who: str, tried: Attempt) -> Record:
         return Record(case.name, case.kind, who, tried.status, tried.stage, tried.reason, tried.seconds)
     reason = _first_mismatch(case, content, tried.outputs)
     status = "pass" if reason is None else "fail_accuracy"
-    return Record(case.name, case.kind, who, status, "compare", reason or "", tried.seconds)
+    return Record(case.name, case.kind, who, status, "compare", reason or "", tried.seconds, tried.fallbacks)
 
 
 def _first_mismatch(case: Case, content: Content, outputs: Sequence[Mapping[str, Any]]) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import platform
+from collections import Counter
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -55,6 +56,8 @@ def _page(outcome: Outcome, command: str) -> Iterator[str]:
     yield counts_table(outcome)
     for name in outcome.engines:
         yield from _failures(outcome, name)
+    for name in outcome.engines:
+        yield from _fallbacks(outcome, name)
     yield from _times(outcome)
 
 
@@ -89,6 +92,23 @@ def _failures(outcome: Outcome, name: str) -> Iterator[str]:
         known = excuse(record) if own else None
         why = known.reason if known else record.reason
         yield f"| {record.name} | {record.kind} | {record.status} | {_cell(why)} |"
+
+
+def _fallbacks(outcome: Outcome, name: str) -> Iterator[str]:
+    """What a target leaves to the oracle; nothing is said of the oracle itself and of peers."""
+    causes = Counter(cause for record in outcome.of(name) for cause in dict.fromkeys(record.fallbacks))
+    if not causes:
+        return
+    yield ""
+    yield f"## Left to the oracle by {name}"
+    yield ""
+    counts = [f"{kind} {good} of {total}" for kind, (good, total) in outcome.native(name).items()]
+    yield f"Passed with no op on floats left to the oracle: {', '.join(counts)}."
+    yield ""
+    yield "| op and reason | cases |"
+    yield "|---|---:|"
+    for cause, count in sorted(causes.items(), key=lambda pair: (-pair[1], pair[0])):
+        yield f"| {_cell(cause)} | {count} |"
 
 
 def _cell(text: str) -> str:

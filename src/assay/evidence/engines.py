@@ -63,6 +63,12 @@ class ModelOnTarget:
         """The outputs by name."""
         return self.session.run(feeds)
 
+    def fallbacks(self) -> tuple[str, ...]:
+        """The nodes with floats that the target leaves to the oracle, each as its op and the reason."""
+        nodes = self.session.explain().nodes
+        left = [node for node in nodes if node.floats and node.target != self.session.target.name]
+        return tuple(f"{node.op}: {node.reason}" for node in left)
+
     def run_all(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Every value by its name in the model, those in bodies and functions too."""
         return self.session.observe(feeds)

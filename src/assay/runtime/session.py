@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from assay.errors import CompileFailed, NotFound, hint_for
+from assay.ir.dtypes import Array
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value
+from assay.ir.types import TensorType
 from assay.limits import DEFAULT, Limits
 from assay.ops.lowering import lower
 from assay.passes import STANDARD, UNFOLDED, apply
@@ -21,6 +23,7 @@ from assay.passes.hoist import hoist
 from assay.runtime.feeds import check_feeds, place_of
 from assay.runtime.partition import Placement, Plan, Segment, partition, transferred_bytes, waiting
 from assay.runtime.targets import default_target, make_target
+from assay.runtime.variants import Variants, deciding_inputs
 from assay.targets.base import Event, Executable, Observer, Target
 
 
@@ -37,13 +40,14 @@ class SessionOptions:
 
 @dataclass(frozen=True, slots=True)
 class NodeReport:
-    """One node as `explain` shows it: what it came from, what it is now, where it runs and why."""
+    """One node as `explain` shows it: what it came from, what it is now, where it runs and why; if it has floats."""
 
     source: str
     name: str
     op: str
     target: str
     reason: str
+    floats: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +115,10 @@ class Session:
         self.state = dict(self.memory.initial)
         self.signature = signature
         self.target: Target = make_target(self.options.target, self.options.mode, self.options.limits)
-        self.lowered = lower(graph, facts, decomposed=self.options.decomposed, limits=self.options.limits)
-        self._program = self._compile(self.lowered)
+        self._facts = facts or [Fact(value.type) for value in graph.inputs]
+        self.lowered = self._lower(self._facts)
+        self._program = self._latest = self._compile(self.lowered)
+        self._variants = self._make_variants()
         self._plain: Program | None = None
         self._lock = threading.Lock()
         self._running = threading.Lock()
@@ -151,8 +157,11 @@ class Session:
             self.state = dict(self.memory.initial)
 
     def explain(self) -> Explanation:
-        """Every node, those in bodies too: source, op, target and, where there is something to say, the reason."""
-        plan = self._program.plan
+        """Every node, those in bodies too: source, op, target and, where there is something to say, the reason.
+
+        Where the content of inputs decides sizes, this is what the latest run was made of.
+        """
+        plan = self._latest.plan
         rows = tuple(row for placement in plan.placements for row in _explained(placement))
         return Explanation(rows, len(plan.segments), transferred_bytes(plan))
 
@@ -185,19 +194,20 @@ class Session:
             origin = event.node.origin
             times.append(OpTime(origin.op, origin.name, _op_name(event.node), event.seconds, made, event.live_bytes))
 
-        self._program.run(self._given(feeds), note)
+        given = self._given(feeds)
+        self._chosen(given).run(given, note)
         return times
 
     @property
     def peak_bytes(self) -> int | None:
         """The most memory that intermediate results took in the latest run; None if some target does not tell."""
-        return self._program.peak_bytes
+        return self._latest.peak_bytes
 
     def _given(self, feeds: Mapping[str, Any]) -> list[Any]:
         return check_feeds(self.source, {**self.state, **feeds})
 
     def _results(self, given: Sequence[Any]) -> dict[str, Any]:
-        return dict(zip(self.source.output_names, self._program.run(given), strict=True))
+        return dict(zip(self.source.output_names, self._chosen(given).run(given), strict=True))
 
     def _renewed(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs of a run that leaves new content in the state and in inputs that were fed."""
@@ -212,6 +222,24 @@ class Session:
             else:
                 np.copyto(places[name], content)
         return by_name
+
+    def _lower(self, facts: Sequence[Fact]) -> Graph:
+        return lower(self.source, facts, decomposed=self.options.decomposed, limits=self.options.limits)
+
+    def _make_variants(self) -> Variants[Program] | None:
+        """None if nothing is to be gained: the oracle takes every node as it is."""
+        places = () if self.target.name == "reference" else deciding_inputs(self.lowered)
+        return Variants(places, self._variant) if places else None
+
+    def _variant(self, content: Mapping[int, Array]) -> Program:
+        facts = [replace(fact, value=content.get(index, fact.value)) for index, fact in enumerate(self._facts)]
+        return self._compile(self._lower(facts))
+
+    def _chosen(self, given: Sequence[Any]) -> Program:
+        """The program for these inputs."""
+        if self._variants is not None:
+            self._latest = self._variants.find(given) or self._program
+        return self._latest
 
     def _compile(self, graph: Graph, optimize: bool | None = None) -> Program:
         wanted = self.options.optimize if optimize is None else optimize
@@ -353,10 +381,16 @@ def _explained(placement: Placement) -> Iterator[NodeReport]:
     """The node that was placed and what lies in its bodies, which runs where it runs."""
     node = placement.node
     reason = placement.reason or str(node.attrs["reason"] if node.op == "opaque" else "")
-    yield NodeReport(node.origin.op, node.origin.name, _op_name(node), placement.target, reason)
+    yield NodeReport(node.origin.op, node.origin.name, _op_name(node), placement.target, reason, _has_floats(node))
     if node.op != "deferred":
         for inner in (inner for region in node.regions for inner in region.nodes):
             yield from _explained(Placement(inner, placement.target, waiting(inner)))
+
+
+def _has_floats(node: Node) -> bool:
+    """Whether a node reads or makes floats, complex ones included."""
+    kinds = [value.type for value in (*node.inputs, *node.outputs) if value is not None]
+    return any(isinstance(kind, TensorType) and kind.dtype.kind in ("float", "complex") for kind in kinds)
 
 
 def _op_name(node: Node) -> str:
