@@ -1,7 +1,7 @@
 # Every chore of the project. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv assets torch zoo peers lint test demo fuzz mutate bench conformance opinfo lock clean
+.PHONY: help venv assets torch zoo peers lint test sanitize demo fuzz mutate bench conformance opinfo lock clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
@@ -55,6 +55,10 @@ lint: venv torch ## ruff and pyright
 
 test: venv torch zoo assets lint ## lint, then every test
 	@$(BIN)/python -m pytest -n auto $(ARGS)
+
+sanitize: venv torch ## the derived suites of the native target under the address sanitizer
+	@LD_PRELOAD="$$(cc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 \
+		ASSAY_CFLAGS="-fsanitize=address -fno-omit-frame-pointer -O1" $(BIN)/python -m pytest -n auto tests/targets $(ARGS)
 
 demo: venv torch ## a first look at what Assay does: speech to text, where each op ran, how near eager is
 	@$(BIN)/python -m assay.cli demo $(ARGS)

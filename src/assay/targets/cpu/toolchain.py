@@ -6,6 +6,7 @@ import ctypes
 import itertools
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import sys
@@ -113,9 +114,10 @@ class Toolchain:
 
 @cache
 def shared_toolchain() -> Toolchain | None:
-    """The toolchain of this process; None without a compiler."""
+    """The toolchain of this process, with the further flags of `$ASSAY_CFLAGS`; None without a compiler."""
     compiler = find_compiler()
-    return None if compiler is None else Toolchain(compiler, open_store())
+    flags = shlex.split(os.environ.get("ASSAY_CFLAGS", ""))
+    return None if compiler is None else Toolchain(compiler, open_store(), flags=flags)
 
 
 def _workspace() -> tempfile.TemporaryDirectory[str]:
