@@ -93,19 +93,24 @@ static void copy_rows(const shape *g, const piece *at, ACC *to, const T *x) {
     }
 }
 
-/* Where the segments of each pixel's window begin. */
+/* Where the segments of each pixel's window begin: all lie as those of the first pixel do. */
 static void point_at_windows(const shape *g, const piece *at, const ACC **row, const ACC *copy) {
-  const int64_t width = g->made[2], steps = g->dilation[2] == 1 ? 1 : g->kernel[2];
+  const int64_t width = g->made[2], steps = g->dilation[2] == 1 ? 1 : g->kernel[2], pixels = at->pixels;
+  const int64_t down = pitch(g, 1) * at->columns * g->in, across = pitch(g, 2) * g->in;
+  const ACC *line = copy;
+  for (int64_t i = 0, x = at->first % width - at->left; i < pixels; i++) {
+    row[i] = line + x * across;
+    if (++x + at->left == width) x = 0, line += down;
+  }
+  const ACC *const *first = row;
   for (int64_t d = 0; d < g->kernel[0]; d++)
     for (int64_t h = 0; h < g->kernel[1]; h++)
-      for (int64_t w = 0; w < steps; w++) {
+      for (int64_t w = 0; w < steps; w++, row += pixels) {
         const int64_t r = d * at->rows + h * g->dilation[1];
-        const ACC *segment = copy + (r * at->columns + w * g->dilation[2]) * g->in;
-        int64_t y = 0, x = at->first % width - at->left;
-        for (int64_t i = 0; i < at->pixels; i++) {
-          *row++ = segment + (y * pitch(g, 1) * at->columns + x * pitch(g, 2)) * g->in;
-          if (++x + at->left == width) x = 0, y++;
-        }
+        const int64_t offset = (r * at->columns + w * g->dilation[2]) * g->in;
+        if (offset == 0) continue;
+#pragma GCC ivdep
+        for (int64_t i = 0; i < pixels; i++) row[i] = first[i] + offset;
       }
 }
 
