@@ -194,7 +194,7 @@ static int64_t units_at_once(int64_t units, int64_t parts, int64_t least) {
 
 /* How a grid is cut: into rows if there are enough of them, else into both. */
 static job cut(const frame *f, const step *s, const call *c, int threads) {
-  job j = {.c = c, .rows = f->size[s->rows], .cols = f->size[s->cols]};
+  job j = {.c = c, .rows = f->size[s->rows], .cols = f->size[s->cols], .threads = threads};
   if (j.rows <= 0 || j.cols <= 0) return j;
   int64_t row_grain = MAX(f->size[s->row_grain], 1), col_grain = MAX(f->size[s->col_grain], 1);
   int64_t cells = CHUNK_WORK / MAX(f->size[s->work], 1), parts = PARTS_OF_THREAD * (int64_t)threads;
@@ -208,7 +208,7 @@ static job cut(const frame *f, const step *s, const call *c, int threads) {
 }
 
 static void run_step(const frame *f, const step *s, const call *c, bool shared, char *scratch) {
-  job j = cut(f, s, c, shared ? atomic_load(&pool.wanted) : 1);
+  job j = cut(f, s, c, shared ? pool.threads : 1);
   if (j.rows <= 0 || j.cols <= 0) return;
   if (shared && j.chunks > 1) share(&j);
   else c->run(c, scratch, 0, j.rows, 0, j.cols);

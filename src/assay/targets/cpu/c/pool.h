@@ -1,8 +1,10 @@
 /* A pool of threads that share the grid of one kernel at a time.
 
    Threads wait for work by looking for a short while, some tenths of a millisecond, and then sleep. The grid is cut
-   into some chunks for each thread; no result depends on how. Whoever is awake takes chunks: nobody waits for a
-   thread that has taken none. A caller that finds the pool taken by another run works alone. */
+   into some chunks for each thread; no result depends on how. A thread begins with chunks of its own, which lie next
+   to each other and at the same place of every grid, so that it finds in its cache what it made before; then it
+   takes those of others. Nobody waits for a thread that has taken none. A caller that finds the pool taken by
+   another run works alone. */
 #ifndef ASSAY_POOL_H
 #define ASSAY_POOL_H
 #include <pthread.h>
@@ -20,18 +22,24 @@
 typedef struct {
   const call *c;
   int64_t rows, cols, row_chunk, col_chunk, chunks, across;
+  int threads;
 } job;
+
+/* How far the chunks of one thread are taken. */
+typedef struct {
+  _Alignas(64) atomic_long next;
+} share_of_thread;
 
 static struct {
   pthread_mutex_t busy, lock;
   pthread_cond_t wake;
   int started;
-  atomic_int wanted; /* how many threads, the caller included, may take part */
+  int threads; /* of the run that has the pool, the caller included */
   atomic_uint generation;
   atomic_int inside, sleeping; /* threads that may be looking at `now`; threads asleep */
-  atomic_long next;
   atomic_bool open; /* `now` has chunks to take */
   job now;
+  share_of_thread shares[MOST_THREADS];
   char *scratch[MOST_THREADS];
   size_t scratch_size[MOST_THREADS];
 } pool = {.busy = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER};
@@ -44,12 +52,19 @@ static inline void pause_briefly(void) {
 #endif
 }
 
-static void work_through(const job *j, char *scratch, atomic_long *next) {
-  for (;;) {
-    int64_t chunk = atomic_fetch_add_explicit(next, 1, memory_order_relaxed);
-    if (chunk >= j->chunks) return;
-    int64_t r = chunk / j->across * j->row_chunk, c = chunk % j->across * j->col_chunk;
-    j->c->run(j->c, scratch, r, MIN(r + j->row_chunk, j->rows), c, MIN(c + j->col_chunk, j->cols));
+static int64_t first_chunk(const job *j, int thread) { return j->chunks * thread / j->threads; }
+
+static void run_chunk(const job *j, char *scratch, int64_t chunk) {
+  int64_t r = chunk / j->across * j->row_chunk, c = chunk % j->across * j->col_chunk;
+  j->c->run(j->c, scratch, r, MIN(r + j->row_chunk, j->rows), c, MIN(c + j->col_chunk, j->cols));
+}
+
+static void work_through(const job *j, char *scratch, int index) {
+  for (int i = 0; i < j->threads; i++) {
+    int owner = (index + i) % j->threads;
+    int64_t end = first_chunk(j, owner + 1), chunk;
+    while ((chunk = atomic_fetch_add_explicit(&pool.shares[owner].next, 1, memory_order_relaxed)) < end)
+      run_chunk(j, scratch, chunk);
   }
 }
 
@@ -74,8 +89,8 @@ static void *worker(void *argument) {
   for (;;) {
     seen = next_generation(seen);
     atomic_fetch_add(&pool.inside, 1);
-    if (atomic_load(&pool.open) && index < atomic_load(&pool.wanted))
-      work_through(&pool.now, pool.scratch[index], &pool.next);
+    if (atomic_load(&pool.open) && index < pool.now.threads)
+      work_through(&pool.now, pool.scratch[index], index);
     atomic_fetch_sub_explicit(&pool.inside, 1, memory_order_release);
   }
   return NULL;
@@ -124,7 +139,7 @@ static bool pool_take(int threads, size_t scratch) {
     pthread_mutex_unlock(&pool.busy);
     return false;
   }
-  atomic_store(&pool.wanted, threads);
+  pool.threads = threads;
   return true;
 }
 
@@ -132,13 +147,14 @@ static void pool_release(void) { pthread_mutex_unlock(&pool.busy); }
 
 static void share(const job *j) {
   pool.now = *j;
-  atomic_store(&pool.next, 0);
+  for (int i = 0; i < j->threads; i++)
+    atomic_store_explicit(&pool.shares[i].next, first_chunk(j, i), memory_order_relaxed);
   atomic_store(&pool.open, true);
   pthread_mutex_lock(&pool.lock);
   atomic_fetch_add_explicit(&pool.generation, 1, memory_order_release);
   if (atomic_load(&pool.sleeping)) pthread_cond_broadcast(&pool.wake);
   pthread_mutex_unlock(&pool.lock);
-  work_through(j, pool.scratch[0], &pool.next);
+  work_through(j, pool.scratch[0], 0);
   atomic_store(&pool.open, false);
   for (int looks = 0; atomic_load(&pool.inside); looks++)
     if (looks < LOOKS) pause_briefly();
