@@ -48,55 +48,63 @@ ALWAYS const T *taps_of(const shape *g, const band *b, const T *panel, int64_t d
   return panel + (b->place + (d * g->kernel[1] + h) * g->kernel[2]) * PANEL;
 }
 
+ALWAYS int64_t panel_size(const shape *g) { return g->kernel[0] * g->kernel[1] * g->kernel[2] * PANEL; }
+
 #ifdef IN_PLACE
 /* TAPS positions of one row for PIXELS windows next to each other: every pixel is read once. */
 ALWAYS void add_taps(vec sum[PIXELS][PARTS], const ACC *row, int64_t step, const T *taps) {
-#pragma GCC unroll 8
-  for (int v = 0; v < PARTS; v++) {
-    vec tap[TAPS];
-#pragma GCC unroll 8
-    for (int t = 0; t < TAPS; t++) tap[t] = *(const loose *)(taps + t * PANEL + v * WIDTH);
+  vec tap[TAPS][PARTS];
+#pragma GCC unroll 64
+  for (int t = 0; t < TAPS * PARTS; t++)
+    tap[t / PARTS][t % PARTS] = *(const loose *)(taps + t / PARTS * PANEL + t % PARTS * WIDTH);
 #pragma GCC unroll 128
-    for (int j = 0; j < ACROSS; j++) {
-      const vec pixel = *(const loose *)(row + j * step + v * WIDTH);
+  for (int j = 0; j < ACROSS; j++, row += step)
+#pragma GCC unroll 8
+    for (int v = 0; v < PARTS; v++) {
+      const vec pixel = *(const loose *)(row + v * WIDTH);
 #pragma GCC unroll 8
       for (int t = 0; t < TAPS; t++)
         if (j >= t * SPREAD && (j - t * SPREAD) % STEP == 0 && (j - t * SPREAD) / STEP < PIXELS)
-          sum[(j - t * SPREAD) / STEP][v] += tap[t] * pixel;
+          sum[(j - t * SPREAD) / STEP][v] += tap[t][v] * pixel;
     }
+}
+
+/* PIXELS windows next to each other that lie within x from left to right, in `channels` channels, which are
+   whole panels. */
+static void pixels_inside(const shape *g, const band *b, const ACC *x, const T *panel, ACC *out,
+                          int64_t channels) {
+  const int64_t step = g->x_step[2], across = TAPS > 1 ? TAPS : g->kernel[2];
+  for (int64_t c = 0; c < channels; c += PANEL, panel += panel_size(g)) {
+    vec sum[PIXELS][PARTS];
+#pragma GCC unroll 8
+    for (int i = 0; i < PIXELS * PARTS; i++) sum[i / PARTS][i % PARTS] = (vec){0};
+    for (int64_t d = 0; d < b->planes; d++)
+      for (int64_t h = 0; h < b->rows; h++)
+        for (int64_t k = 0; k < across; k += TAPS)
+          add_taps(sum, row_of(b, x + c, d, h) + k * SPREAD * step, step,
+                   taps_of(g, b, panel, d, h) + k * PANEL);
+#pragma GCC unroll 8
+    for (int i = 0; i < PIXELS * PARTS; i++)
+      *(loose *)(out + c + i / PARTS * g->channels + i % PARTS * WIDTH) = sum[i / PARTS][i % PARTS];
   }
 }
 
-/* PIXELS windows next to each other that lie within x from left to right, PANEL channels. */
-static void pixels_inside(const shape *g, const band *b, const ACC *x, const T *panel, ACC *out) {
-  const int64_t step = g->x_step[2];
-  vec sum[PIXELS][PARTS];
-  for (int i = 0; i < PIXELS; i++)
-    for (int v = 0; v < PARTS; v++) sum[i][v] = (vec){0};
-  for (int64_t h = 0; h < g->stride[1]; h++) /* what the next output row needs */
-    for (int i = 0; i < PIXELS * STEP; i++) __builtin_prefetch(row_of(b, x, 0, b->rows + h) + i * step);
-  for (int64_t d = 0; d < b->planes; d++)
-    for (int64_t h = 0; h < b->rows; h++)
-      for (int64_t k = 0; k < g->kernel[2]; k += TAPS)
-        add_taps(sum, row_of(b, x, d, h) + k * SPREAD * step, step, taps_of(g, b, panel, d, h) + k * PANEL);
-  for (int i = 0; i < PIXELS; i++)
-    for (int v = 0; v < PARTS; v++) *(loose *)(out + i * g->channels + v * WIDTH) = sum[i][v];
-}
-
-/* One window, of which only some columns may lie within x, PANEL channels. */
-static void pixel_at_edge(const shape *g, const band *b, const ACC *x, range across, const T *panel,
-                          ACC *out) {
-  vec sum[PARTS];
-  for (int v = 0; v < PARTS; v++) sum[v] = (vec){0};
-  for (int64_t d = 0; d < b->planes; d++)
-    for (int64_t h = 0; h < b->rows; h++)
-      for (int64_t k = across.from; k < across.to; k++) {
-        const ACC *at = row_of(b, x, d, h) + k * SPREAD * g->x_step[2];
-        const T *tap = taps_of(g, b, panel, d, h) + k * PANEL;
-        for (int v = 0; v < PARTS; v++)
-          sum[v] += *(const loose *)(tap + v * WIDTH) * *(const loose *)(at + v * WIDTH);
-      }
-  for (int v = 0; v < PARTS; v++) *(loose *)(out + v * WIDTH) = sum[v];
+/* One window, of which only some columns may lie within x, in whole panels of channels. */
+static void pixel_at_edge(const shape *g, const band *b, const ACC *x, range across, const T *panel, ACC *out,
+                          int64_t channels) {
+  for (int64_t c = 0; c < channels; c += PANEL, panel += panel_size(g)) {
+    vec sum[PARTS];
+    for (int v = 0; v < PARTS; v++) sum[v] = (vec){0};
+    for (int64_t d = 0; d < b->planes; d++)
+      for (int64_t h = 0; h < b->rows; h++)
+        for (int64_t k = across.from; k < across.to; k++) {
+          const ACC *at = row_of(b, x + c, d, h) + k * SPREAD * g->x_step[2];
+          const T *tap = taps_of(g, b, panel, d, h) + k * PANEL;
+          for (int v = 0; v < PARTS; v++)
+            sum[v] += *(const loose *)(tap + v * WIDTH) * *(const loose *)(at + v * WIDTH);
+        }
+    for (int v = 0; v < PARTS; v++) *(loose *)(out + c + v * WIDTH) = sum[v];
+  }
 }
 #endif
 
@@ -114,42 +122,55 @@ static void pixel(const shape *g, const band *b, const T *x, range across, const
   for (int64_t i = 0; i < channels; i++) out[i] = NARROW(sum[i]);
 }
 
-/* The first few of `pixels` windows from column `first` on, in channels c0 to c1; how many. */
-static int64_t some_pixels(const shape *g, const band *b, const T *panels, T *out, int64_t first,
-                           int64_t pixels, int64_t c0, int64_t c1) {
-  const range across = clip(g, 2, first);
-  const T *x = b->x + across.origin * g->x_step[2];
-  const int64_t depth = g->kernel[0] * g->kernel[1] * g->kernel[2] * PANEL;
-  int64_t c = c0;
+/* The windows at the columns `from` to `to` of one output row, in channels c0 to c1; `inside` says which
+   columns have windows that lie within x from left to right. */
+static void some_pixels(const shape *g, const band *b, const T *panels, T *out, range inside, int64_t from,
+                        int64_t to, int64_t c0, int64_t c1) {
+  int64_t whole = 0;
 #ifdef IN_PLACE
-  const range last = clip(g, 2, first + PIXELS - 1);
-  const int64_t inside = pixels >= PIXELS && across.from == 0 && last.to == g->kernel[2];
-  const int64_t made = inside ? PIXELS : 1, whole = g->x_channel == 1 ? c0 + (c1 - c0) / PANEL * PANEL : c0;
-  for (; c < whole; c += PANEL, panels += depth)
-    if (inside) pixels_inside(g, b, x + c, panels, out + c);
-    else pixel_at_edge(g, b, x + c, across, panels, out + c);
+  const int64_t begin = MAX(from, inside.from), end = MIN(to, inside.to);
+  if (g->x_channel == 1) whole = (c1 - c0) / PANEL * PANEL;
+  for (int64_t i = from, next; i < to && whole; i = next) {
+    const int64_t grouped = i >= begin && i + 1 < end && end - begin >= PIXELS;
+    const int64_t first = grouped ? MIN(i, end - PIXELS) : i; /* the last group begins early */
+    const range across = clip(g, 2, first);
+    const T *x = b->x + across.origin * g->x_step[2] + c0;
+    T *result = out + (first - from) * g->channels + c0;
+    if (grouped) pixels_inside(g, b, x, panels, result, whole);
+    else pixel_at_edge(g, b, x, across, panels, result, whole);
+    next = first + (grouped ? PIXELS : 1);
+  }
 #else
-  const int64_t made = 1;
+  (void)inside;
 #endif
-  for (; c < c1; c += PANEL, panels += depth)
-    for (int64_t i = 0; i < made; i++)
-      pixel(g, b, x + i * STEP * g->x_step[2] + c * g->x_channel, i ? clip(g, 2, first + i) : across, panels,
-            out + i * g->channels + c, MIN(PANEL, c1 - c));
-  return made;
+  panels += whole / PANEL * panel_size(g);
+  for (int64_t c = c0 + whole; c < c1; c += PANEL, panels += panel_size(g))
+    for (int64_t i = from; i < to; i++) {
+      const range across = clip(g, 2, i);
+      const T *x = b->x + across.origin * g->x_step[2] + c * g->x_channel;
+      pixel(g, b, x, across, panels, out + (i - from) * g->channels + c, MIN(PANEL, c1 - c));
+    }
+}
+
+/* The columns whose windows lie within x from left to right. */
+static range columns_inside(const shape *g) {
+  const int64_t room = g->size[2] + g->before[2] - (g->kernel[2] - 1) * SPREAD - 1;
+  const int64_t from = CEIL_DIV(g->before[2], STEP), to = room < 0 ? 0 : room / STEP + 1;
+  return (range){0, from, MIN(to, g->made[2])};
 }
 
 void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
   const shape *g = (const shape *)c->n;
   const int64_t width = g->made[2];
-  const T *panels = (const T *)c->p[1] + c0 * g->kernel[0] * g->kernel[1] * g->kernel[2];
+  const range inside = columns_inside(g);
+  const T *panels = (const T *)c->p[1] + c0 / PANEL * panel_size(g);
   T *out = (T *)c->p[2];
   for (int64_t r = r0, end; r < r1; r = end) {
     const int64_t line = r / width, plane = line / g->made[1];
     const T *x = (const T *)c->p[0] + plane / g->made[0] * g->x_image;
     const band b = place_band(g, x, clip(g, 0, plane % g->made[0]), clip(g, 1, line % g->made[1]));
     end = MIN(r1, (line + 1) * width);
-    for (int64_t i = r; i < end;)
-      i += some_pixels(g, &b, panels, out + i * g->channels, i - line * width, end - i, c0, c1);
+    some_pixels(g, &b, panels, out + r * g->channels, inside, r - line * width, end - line * width, c0, c1);
     finish(c, scratch, r, end, c0, c1);
   }
 }

@@ -29,8 +29,8 @@ ALWAYS int64_t next_columns(int64_t rows, int64_t columns) {
   return columns >= most ? most : MIN(columns, PANEL);
 }
 
-/* How many of `rows` rows to take next: all that the registers hold, but so that no tile of very few rows is left
-   for the end. */
+/* How many of `rows` rows to take next: all that the registers hold, but so that no tile of very few rows is
+   left for the end. */
 ALWAYS int64_t next_rows(int64_t rows, int64_t width) {
   const int64_t most = MIN(ROWS, SUMS / width);
   return rows > most && rows <= most + most / 2 ? (rows + 1) / 2 : MIN(rows, most);
