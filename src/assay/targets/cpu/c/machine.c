@@ -210,7 +210,7 @@ static job cut(const frame *f, const step *s, const call *c, int threads) {
 static void run_step(const frame *f, const step *s, const call *c, bool shared, char *scratch) {
   job j = cut(f, s, c, shared ? pool.threads : 1);
   if (j.rows <= 0 || j.cols <= 0) return;
-  if (shared && j.chunks > 1) share(&j);
+  if (j.threads > 1 && j.chunks > 1) share(&j);
   else c->run(c, scratch, 0, j.rows, 0, j.cols);
 }
 

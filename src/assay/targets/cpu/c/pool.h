@@ -131,7 +131,7 @@ static bool scratch_ready(int index, size_t size) {
 /* Take the pool for a run with this many threads and this much scratch memory each; false: work alone. */
 static bool pool_take(int threads, size_t scratch) {
   threads = MIN(threads, MOST_THREADS);
-  if (threads < 2 || pthread_mutex_trylock(&pool.busy)) return false;
+  if (threads < 1 || pthread_mutex_trylock(&pool.busy)) return false;
   start_threads(threads);
   bool ready = true;
   for (int i = 0; i < threads; i++) ready = ready && scratch_ready(i, scratch);
