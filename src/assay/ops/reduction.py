@@ -9,7 +9,7 @@ import numpy as np
 
 from assay.ir import dtypes
 from assay.ir.dims import UNKNOWN
-from assay.ir.dtypes import COMPLEX, FLOATS, NUMERIC, Array, DType, boolean
+from assay.ir.dtypes import COMPLEX, FLOATS, NUMERIC, Array, DType, boolean, i64, u64
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
 from assay.ops.registry import Compute, Sample, Tolerance, op
@@ -94,6 +94,12 @@ def reduce_min(x: Array, *, axes: Sequence[int] | None = None, keepdims: bool = 
     return np.minimum.reduce(x, axis=axes_of(axes, x.ndim), keepdims=keepdims, initial=initial)
 
 
+def _averaging(rng: Rng, dtype: DType) -> Iterable[Sample]:
+    yield from reducing(rng, dtype)
+    if dtype.is_integer:
+        yield Sample((draw(rng, dtype, (300,), 1, 100),), {"axes": None, "keepdims": False})
+
+
 def count_parts(b: Any, x: Any, axes: Sequence[int] | None) -> Any:
     """The number of elements that a reduction over `axes` takes in, as a scalar of the dtype of `x`."""
     rank = b.rank(x)
@@ -104,7 +110,16 @@ def count_parts(b: Any, x: Any, axes: Sequence[int] | None) -> Any:
 
 
 def _mean_parts(b: Any, x: Any, *, axes: Sequence[int] | None, keepdims: bool) -> Any:
+    own = b.dtype(x)
+    if _sum_dtype(own) is not own:
+        wide = b.cast(x, dtype=_sum_dtype(own))
+        return b.cast(_mean_parts(b, wide, axes=axes, keepdims=keepdims), dtype=own)
     return b.div(b.reduce_sum(x, axes=axes, keepdims=keepdims), count_parts(b, x, axes))
+
+
+def _sum_dtype(dtype: DType) -> DType:
+    """What holds the sum of a mean: its own dtype, for integers the longest."""
+    return {"int": i64, "uint": u64}.get(dtype.kind, dtype)
 
 
 @op(
@@ -114,13 +129,13 @@ def _mean_parts(b: Any, x: Any, *, axes: Sequence[int] | None, keepdims: bool) -
     compute=Compute.WIDE,
     tolerance=Tolerance.ACCUMULATED,
     parts=_mean_parts,
-    samples=reducing,
+    samples=_averaging,
 )
 def reduce_mean(x: Array, *, axes: Sequence[int] | None = None, keepdims: bool = False) -> Array:
-    """The mean over `axes`; integers truncate."""
+    """The mean over `axes`; integers are summed up in 64 bits and truncate."""
     counted = axes_of(axes, x.ndim)
     count = int(np.prod([x.shape[axis] for axis in counted], dtype=np.int64))
-    total = np.add.reduce(x, axis=counted, dtype=x.dtype, keepdims=keepdims)
+    total = np.add.reduce(x, axis=counted, dtype=_sum_dtype(dtypes.of(x)).numpy, keepdims=keepdims)
     if x.dtype.kind in "fc":
         return np.divide(total, count)
     return np.asarray(np.sign(total) * (np.abs(total) // max(count, 1))).astype(x.dtype)

@@ -12,6 +12,7 @@ from assay.targets.cpu import scalar
 from assay.targets.cpu.kernels.lines import lines, numbers, order_left, packed
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
+from assay.targets.cpu.tensors import dtype_of
 from assay.targets.cpu.toolchain import template
 from assay.targets.cpu.views import View
 
@@ -38,7 +39,12 @@ def reduce_sum(p: Planner, node: Node) -> None:
     _reduce(p, node, "SUM", "SUM")
 
 
-@emits("reduce_mean", NUMERIC)
+def _short_integers(node: Node) -> str:
+    dtype = dtype_of(node.inputs[0])
+    return "means of short integers are made of their parts" if dtype.is_integer and dtype.bits < 64 else ""
+
+
+@emits("reduce_mean", NUMERIC, unless=_short_integers)
 def reduce_mean(p: Planner, node: Node) -> None:
     """Sums, divided at the end."""
     _reduce(p, node, "SUM", "MEAN")
