@@ -2,7 +2,8 @@
 
 A value that is computed with has the *compute type* of its dtype: the C type itself, but float for f16 and bf16. It
 always is a number that the dtype holds: `load` and `store` lead from memory to it and back without loss, and
-`expression` rounds where an op needs it, just as the oracle does at every op.
+`expression` rounds where an op needs it, just as the oracle does at every op. Of tiny dtypes it is the byte as it lies
+in memory: none but `cast` asks for the number.
 """
 
 from __future__ import annotations
@@ -10,10 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, cast
+
+import ml_dtypes
+import numpy as np
 
 from assay.ir import dtypes
-from assay.ir.dtypes import INTEGERS, DType
+from assay.ir.dtypes import INTEGERS, TINY_FLOATS, TINY_INTEGERS, DType
 from assay.ir.graph import Node
 from assay.ops.registry import CORE, Tolerance
 from assay.targets.cpu.tensors import dtype_of
@@ -25,8 +30,10 @@ _CTYPES: dict[DType, str] = {
     dtypes.bf16: "uint16_t",
     dtypes.boolean: "uint8_t",
     **{d: f"{'u' if d.kind == 'uint' else ''}int{d.bits}_t" for d in INTEGERS},
+    **dict.fromkeys((*TINY_FLOATS, *TINY_INTEGERS), "uint8_t"),
 }
 _NARROW = frozenset({dtypes.f16, dtypes.bf16})
+_TINY = frozenset({*TINY_FLOATS, *TINY_INTEGERS})
 
 # --- from memory to values and back
 
@@ -78,6 +85,8 @@ def rounded(dtype: DType, number: str) -> str:
 
 def literal(dtype: DType, value: Any) -> str:
     """A number as a C constant of the compute type."""
+    if dtype in _TINY:
+        return str(_byte(dtype, value))
     if dtype.is_float:
         suffix = "" if dtype is dtypes.f64 else "f"
         number = float(value)
@@ -261,17 +270,74 @@ def _cast(node: Node, args: Sequence[str]) -> str:
     source, target, (value,) = _main_dtype(node), dtype_of(node.outputs[0]), args
     if source is target:
         return value
+    number = _number(source, value)
     if target is dtypes.boolean:
-        return f"({value} != 0)"
+        return f"({number} != 0)"
+    if target in TINY_FLOATS:
+        return _tiny_float(target, number, node.attrs["saturate"], node.attrs["rounding"])
     if target.is_float:
-        return _rounded_once(target, value) if source is dtypes.f64 else rounded(target, value)
-    return f"(({ctype(target)}){_whole(target, value) if source.is_float else value})"
+        return _rounded_once(target, number) if source is dtypes.f64 else rounded(target, number)
+    whole = _whole(target, number) if source.is_float else number
+    return f"({whole} & {_mask(target)})" if target in TINY_INTEGERS else f"(({ctype(target)}){whole})"
 
 
 def _whole(target: DType, value: str) -> str:
     """A float as an integer of which `target` keeps the lowest bits."""
     wide = {dtypes.i64: "i64", dtypes.u64: "u64"}
     return f"f64_to_{wide.get(target, 'i32')}({value})"
+
+
+# --- what the bytes of tiny dtypes mean
+
+
+def _number(dtype: DType, value: str) -> str:
+    """The number that a value stands for: an f32 for tiny floats, an i32 for tiny integers, else the value itself."""
+    if dtype in TINY_INTEGERS:
+        sign = 1 << (dtype.bits - 1) if dtype.kind == "int" else 0
+        return f"((({value} & {_mask(dtype)}) ^ {sign}) - {sign})"
+    if dtype in TINY_FLOATS:
+        return f"power_to_f32({value})" if dtype is _POWERS else f"tiny_to_f32({value}, {_format(dtype)})"
+    return value
+
+
+def _tiny_float(dtype: DType, number: str, saturate: bool, rounding: str) -> str:
+    """A number as the byte of a tiny float; where there is neither infinity nor NaN, infinity is the largest one."""
+    beyond = _byte(dtype, dtype.limits[1] if saturate else math.inf)
+    if dtype is _POWERS:
+        up = {"nearest": 1 << 51, "up": (1 << 52) - 1, "down": 0}[rounding]
+        return f"f64_to_power({number}, {up}, {beyond})"
+    return f"f32_to_tiny({number}, {_format(dtype)}, {beyond})"
+
+
+_POWERS = dtypes.by_name("f8e8m0")
+
+
+@cache
+def _format(dtype: DType) -> str:
+    """A tiny float as a `tiny_float` of `c/tiny.h`."""
+    facts = cast(Any, ml_dtypes).finfo(dtype.numpy)
+    fields = {
+        "mantissa": facts.nmant,
+        "bias": 1 - facts.minexp,
+        "sign": 1 << (dtype.bits - 1),
+        "highest": _byte(dtype, dtype.limits[1]),
+        "infinity": _byte(dtype, math.inf),
+        "nan": _byte(dtype, math.nan),
+        "one_zero": int(_byte(dtype, -0.0) == 0),
+    }
+    return f"(tiny_float){{{', '.join(f'.{name} = {number}' for name, number in fields.items())}}}"
+
+
+def _byte(dtype: DType, number: Any) -> int:
+    """A number of a tiny dtype as it lies in memory."""
+    return int(np.array(number).astype(dtype.numpy).view(np.uint8))
+
+
+def _mask(dtype: DType) -> int:
+    return (1 << dtype.bits) - 1
+
+
+# --- the bits of values
 
 
 def _bitcast(node: Node, args: Sequence[str]) -> str:

@@ -14,6 +14,7 @@
 #include "assay.h"
 #include "convert.h"
 #include "integer.h"
+#include "tiny.h"
 
 #ifdef __FP_FAST_FMAF
 #define FMA(a, b, c) __builtin_fmaf(a, b, c)

@@ -132,6 +132,5 @@ def _zero(p: Planner, node: Node) -> View | None:
 
 
 def _numbers(dtype: DType, zero: View | None) -> dict[str, object]:
-    kind = scalar.bits(dtype) if dtype in TINY_INTEGERS else scalar.ctype(dtype)
     low = "INT32_MIN" if dtype is i32 else int(dtype.limits[0])
-    return {"Q": kind, "BITS": dtype.bits, "LOW": low, "ZEROS": int(zero is not None)}
+    return {"Q": scalar.ctype(dtype), "BITS": dtype.bits, "LOW": low, "ZEROS": int(zero is not None)}
