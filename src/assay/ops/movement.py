@@ -335,6 +335,7 @@ def _pad_shape(x: Fact, pads: Fact, value: Fact) -> list[Shape]:
         lambda rng, dtype: [
             (draw(rng, dtype, (2, 3)), vector(1, 0, 0, 2), draw(rng, dtype, ()), {}),
             (draw(rng, dtype, (4, 3)), vector(-1, 1, 0, -1), draw(rng, dtype, ()), {}),
+            (draw(rng, dtype, ()), vector(), draw(rng, dtype, ()), {}),
         ],
         1,
     ),
@@ -343,14 +344,12 @@ def pad(x: Array, pads: Array, value: Array) -> Array:
     """x with `value` put around it: `pads` has a count before each axis, then one after each; negative counts crop."""
     amounts = as_shape(pads)
     before, after = amounts[: x.ndim], amounts[x.ndim :]
-    kept = x[
-        tuple(
-            slice(max(-lo, 0), x.shape[i] - max(-hi, 0)) for i, (lo, hi) in enumerate(zip(before, after, strict=True))
-        )
-    ]
+    cuts = [slice(max(-lo, 0), d - max(-hi, 0)) for d, lo, hi in zip(x.shape, before, after, strict=True)]
+    kept = x[(..., *cuts)]
     shape = [d + lo + hi for d, lo, hi in zip(x.shape, before, after, strict=True)]
     result = np.full(shape, value, dtype=x.dtype)
-    result[tuple(slice(max(lo, 0), max(lo, 0) + d) for lo, d in zip(before, kept.shape, strict=True))] = kept
+    places = [slice(max(lo, 0), max(lo, 0) + d) for lo, d in zip(before, kept.shape, strict=True)]
+    result[(..., *places)] = kept
     return result
 
 
