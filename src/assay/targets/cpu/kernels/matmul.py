@@ -17,8 +17,8 @@ from assay.targets.cpu.views import View
 
 SCRATCH = 5 << 18
 """Bytes that hold the `workspace` of c/gemm.h in every variant."""
-_ROW_GRAIN, _FEW = 192, 4
-"""Rows that one thread takes at a time, and how few such parts are too few."""
+_ROW_GRAIN, _COLUMN_GRAINS, _FEW = 192, (64, 48, 32, 16), 4
+"""Rows and columns that one thread takes at a time, and how few parts are too few."""
 
 
 def arithmetic(dtype: DType) -> dict[str, str]:
@@ -42,13 +42,13 @@ def panel_width(dtype: DType) -> int:
 def grains(rows: Dim, columns: Dim) -> tuple[int, int]:
     """Rows and columns that one thread takes at a time: parts of about one size, some of them for each thread, but
     as many rows as may be, so that a panel is read once for all of them."""
-    wide = 256 if isinstance(columns, int) and columns >= 4096 else 64
     if not isinstance(rows, int) or not isinstance(columns, int):
-        return _ROW_GRAIN, wide
+        return _ROW_GRAIN, _COLUMN_GRAINS[0]
     down = max(rows // _ROW_GRAIN, 1)
     if down < _FEW and columns < 512:
         down = max(min(rows // 48, _FEW), 1)
-    across = wide if down >= _FEW else min((64, 48, 32, 16), key=lambda grain: _half(columns, grain))
+    even = down < _FEW and columns <= 1024
+    across = min(_COLUMN_GRAINS, key=lambda grain: _half(columns, grain)) if even else _COLUMN_GRAINS[0]
     return max(-(-rows // down), 1), across
 
 
