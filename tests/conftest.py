@@ -1,4 +1,4 @@
-"""What every test runs under: a cache of the run's own, and torch kept off instructions that end some machines' runs."""
+"""What every test runs under: a cache of its run, and torch kept off instructions that end some machines' runs."""
 
 from __future__ import annotations
 

@@ -18,11 +18,12 @@ from typer.testing import CliRunner
 from assay.cli import app
 from assay.errors import BadFeed, NotFound
 from assay.evidence import opinfo_run
+from assay.evidence.json_lines import written
 from assay.evidence.opinfo import check_resumed, list_units, run_units
 from assay.evidence.opinfo_cases import _DATABASE, fresh, samples, tolerance
 from assay.evidence.opinfo_messages import Job, Settled
 from assay.evidence.opinfo_page import page
-from assay.evidence.opinfo_records import SELF, Finding, Run, Unit, Verdict, read, written
+from assay.evidence.opinfo_records import SELF, Finding, Run, Unit, Verdict, read
 from assay.evidence.opinfo_run import run_unit
 from assay.evidence.opinfo_summary import Fraction, failures, opaque_ops, summary
 from assay.evidence.opinfo_verdicts import Outcome, difference, no_farther

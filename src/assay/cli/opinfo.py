@@ -15,7 +15,8 @@ import typer
 
 from assay.cli.output import DIFFERS, JsonOption, Report, progress
 from assay.errors import NotFound
-from assay.evidence.opinfo_records import DTYPES, Finding, Run, read, written
+from assay.evidence.json_lines import written
+from assay.evidence.opinfo_records import DTYPES, Finding, Run, read
 from assay.evidence.opinfo_summary import FAILED, failures, opaque_ops, summary
 from assay.evidence.opinfo_workers import Settings
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import BadFeed
+from assay.evidence.json_lines import read_lines
 
 FORMAT = 1
 """The version of the records; a reader refuses others."""
@@ -178,7 +178,7 @@ def read(path: Path) -> Run:
     header: dict[str, Any] = {}
     matches: list[Match] = []
     open_results: dict[str, dict[str, Result]] = {}
-    for line in _lines(path):
+    for line in read_lines(path):
         kind = line["record"]
         if kind == "run":
             if line.get("format") != FORMAT:
@@ -190,14 +190,3 @@ def read(path: Path) -> Run:
         elif kind == "model":
             matches.append(Match(line["model"], open_results.pop(line["model"], {}), line["others"]))
     return Run(header, matches)
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as file:
-        for text in file:
-            try:
-                line = json.loads(text)
-            except json.JSONDecodeError:
-                continue
-            if isinstance(line, dict) and "record" in line:
-                yield line

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from assay.evidence.json_lines import read_lines
 
 DTYPES = ("f32", "f64", "bf16", "i64", "bool")
 SELF = "assay"
@@ -117,9 +118,10 @@ def read(path: Path) -> Run:
     header: dict[str, Any] = {}
     findings: list[Finding] = []
     open_units: dict[Unit, Finding] = {}
-    for line in _lines(path):
+    for line in read_lines(path):
         if line["record"] == "run":
             header = line
+        if line["record"] not in ("sample", "unit"):
             continue
         unit = Unit(line["op"], line["dtype"], line["grad"])
         finding = open_units.setdefault(unit, Finding(unit))
@@ -132,19 +134,3 @@ def read(path: Path) -> Run:
         finding.graphs, finding.opaque, finding.failure = line["graphs"], line["opaque"], line["failure"]
         findings.append(open_units.pop(unit))
     return Run(header, findings)
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as file:
-        for text in file:
-            try:
-                line = json.loads(text)
-            except json.JSONDecodeError:
-                continue
-            if line.get("record") in ("run", "sample", "unit"):
-                yield line
-
-
-def written(lines: Iterable[Mapping[str, Any]]) -> str:
-    """JSON lines as text."""
-    return "".join(json.dumps(line) + "\n" for line in lines)

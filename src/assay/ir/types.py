@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from assay.ir.dims import Dim
+from assay.ir.dims import Dim, symbol_name
 from assay.ir.dtypes import DType
 
 Shape: TypeAlias = "tuple[Dim, ...] | None"
@@ -64,3 +65,11 @@ class UnknownType:
 
 
 Type: TypeAlias = TensorType | SequenceType | OptionalType | MapType | UnknownType
+
+
+def symbol_axes(kind: Type) -> Iterator[tuple[str, int]]:
+    """The symbols that are sizes of a tensor, each with its axis."""
+    for axis, dim in enumerate((kind.shape or ()) if isinstance(kind, TensorType) else ()):
+        name = symbol_name(dim)
+        if name is not None:
+            yield name, axis

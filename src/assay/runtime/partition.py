@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from assay.ir.dims import symbol_name, symbols
+from assay.ir.dims import symbols
 from assay.ir.graph import Graph, Node, Value, used
-from assay.ir.types import TensorType
+from assay.ir.types import TensorType, symbol_axes
 from assay.limits import Limits
 from assay.ops import CORE
 from assay.ops.lowering import adapt
@@ -63,13 +63,13 @@ def _placement(node: Node, target: Target) -> Placement:
 
 
 def _placed(graph: Graph, target: Target, fallback: Target) -> tuple[Placement, ...]:
-    known = {name for value in graph.inputs for name in _plain_symbols(value)}
+    known = {name for value in graph.inputs for name, _ in symbol_axes(value.type)}
     placements: list[Placement] = []
     for node in graph.nodes:
         support = target.support(node)
         reason = support.reason if not support.ok else _unbound(node, known)
         if reason:
-            known.update(name for value in node.outputs for name in _plain_symbols(value))
+            known.update(name for value in node.outputs for name, _ in symbol_axes(value.type))
         placements.append(Placement(node, fallback.name, reason) if reason else _placement(node, target))
     return tuple(placements)
 
@@ -86,20 +86,12 @@ def needed_symbols(node: Node) -> frozenset[str]:
     return frozenset[str]().union(*map(symbols, dims))
 
 
-def _plain_symbols(value: Value) -> Iterator[str]:
-    kind = value.type
-    for dim in (kind.shape or ()) if isinstance(kind, TensorType) else ():
-        name = symbol_name(dim)
-        if name is not None:
-            yield name
-
-
 def symbol_sources(graph: Graph, placements: Sequence[Placement], fallback: Target) -> dict[str, Value]:
     """For each symbol the first value that has it as a size: an input, or a result of `fallback`."""
     found: dict[str, Value] = {}
     made = [value for each in placements if each.target == fallback.name for value in each.node.outputs]
     for value in (*graph.inputs, *made):
-        for name in _plain_symbols(value):
+        for name, _ in symbol_axes(value.type):
             found.setdefault(name, value)
     return found
 
@@ -188,7 +180,7 @@ def _telling(
     nodes: Sequence[Node], reads: Collection[Value], graph: Graph, sources: Mapping[str, Value]
 ) -> Iterator[Value]:
     """Values that a segment takes only because their sizes tell it its symbols."""
-    told = {name for value in reads if value not in graph.constants for name in _plain_symbols(value)}
+    told = {name for value in reads if value not in graph.constants for name, _ in symbol_axes(value.type)}
     for name in sorted(frozenset[str]().union(*map(needed_symbols, nodes)) - told):
         yield sources[name]
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
-from assay.ir.dims import Dim, product, symbol_name
+from assay.ir.dims import Dim, product
 from assay.ir.dtypes import Array, DType, i64
 from assay.ir.graph import Graph, Node, Value
-from assay.ir.types import TensorType
+from assay.ir.types import symbol_axes
 from assay.targets.cpu import pointwise
 from assay.targets.cpu.fusion import Unit, fuse
 from assay.targets.cpu.registry import EMITTERS
@@ -202,11 +202,8 @@ def symbol_sources(graph: Graph) -> dict[str, tuple[int, int]]:
     """The symbols of the inputs' dims: for each, an input and the axis of it that has its size."""
     found: dict[str, tuple[int, int]] = {}
     for index, value in enumerate(graph.inputs):
-        shape = value.type.shape if isinstance(value.type, TensorType) else None
-        for axis, dim in enumerate(shape or ()):
-            name = symbol_name(dim)
-            if name is not None:
-                found.setdefault(name, (index, axis))
+        for name, axis in symbol_axes(value.type):
+            found.setdefault(name, (index, axis))
     return found
 
 

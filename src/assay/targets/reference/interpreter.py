@@ -18,11 +18,11 @@ import numpy as np
 
 from assay.errors import AssayError, LimitExceeded, LowerFailed, RunFailed
 from assay.ir import dtypes
-from assay.ir.dims import Dim, Expr, evaluate, symbol_name
+from assay.ir.dims import Dim, Expr, evaluate
 from assay.ir.dtypes import FLOATS, Array, DType, is_array
 from assay.ir.facts import SMALL, Fact
 from assay.ir.graph import Graph, Node, Value, used
-from assay.ir.types import MapType, OptionalType, SequenceType, TensorType, Type, UnknownType
+from assay.ir.types import MapType, OptionalType, SequenceType, TensorType, Type, UnknownType, symbol_axes
 from assay.limits import Limits
 from assay.ops.builder import check_size
 from assay.ops.lowering import lower
@@ -322,12 +322,9 @@ def _bindings(inputs: Sequence[Value], env: Env) -> dict[str, int]:
     """What the symbols among the inputs' dims stand for in this run."""
     bound: dict[str, int] = {}
     for value in inputs:
-        kind, array = value.type, env[value]
-        if isinstance(kind, TensorType) and kind.shape is not None and is_array(array):
-            for dim, size in zip(kind.shape, array.shape, strict=False):
-                name = symbol_name(dim)
-                if name is not None:
-                    bound.setdefault(name, size)
+        array = env[value]
+        for name, axis in symbol_axes(value.type) if is_array(array) else ():
+            bound.setdefault(name, array.shape[axis])
     return bound
 
 
