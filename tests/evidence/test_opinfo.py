@@ -141,6 +141,32 @@ def test_rounding_is_told_from_a_wrong_result() -> None:
     assert not no_farther(farther, eager, exact, (0.0, 0.0))
 
 
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("mine", "eager", "exact", "fine"),
+    [
+        ([0.95, NAN, -INF], [1.1, NAN, -INF], [1.0, NAN, -INF], True),
+        ([0.95, 0.0, -INF], [1.1, NAN, -INF], [1.0, NAN, -INF], False),
+        ([0.95, NAN, INF], [1.1, NAN, -INF], [1.0, NAN, -INF], False),
+        ([0.95, INF], [1.1, INF], [1.0, 1e39], True),
+        ([0.5, INF], [1.1, INF], [1.0, 1e39], False),
+        ([0.95, NAN], [1.1, 3.0], [1.0, 3.0], False),
+    ],
+)
+def test_rounding_does_not_excuse_other_nans_and_infinities(
+    mine: list[float], eager: list[float], exact: list[float], fine: bool
+) -> None:
+    outcomes = [_outcome(torch.tensor(each)) for each in (mine, eager)]
+    assert no_farther(*outcomes, _outcome(torch.tensor(exact, dtype=F64)), (0.0, 0.0)) is fine
+
+
+def test_results_of_integers_are_judged_by_f64_too() -> None:
+    found = verdicts(Unit("fft.hfft2", "i64"), limit=None)[SELF].values()
+    assert {verdict.status for verdict in found} <= {"pass", "rounding"}
+
+
 def _outcome(*leaves: Any) -> Outcome:
     return Outcome(leaves, len(leaves), (), ())
 

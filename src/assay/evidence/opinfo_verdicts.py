@@ -111,8 +111,10 @@ def _part_no_farther(actual: Any, expected: Any, exact: Any, least: Tolerance) -
         return False
     relative, absolute = allowed(expected, least)
     mine, theirs = _errors(actual, exact), _errors(expected, exact)
-    limit = torch.clamp(absolute + relative * exact.detach().abs(), min=float(theirs.max()))
-    return bool((mine <= limit).all())
+    size = exact.detach().abs().nan_to_num(nan=0.0, posinf=0.0)
+    worst = float(torch.where(theirs.isfinite(), theirs, 0.0).max()) if theirs.numel() else 0.0
+    same = (actual == expected) | (actual.isnan() & expected.isnan())
+    return bool((same | (mine <= torch.clamp(absolute + relative * size, min=worst))).all())
 
 
 def _errors(tensor: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:

@@ -119,6 +119,8 @@ def compile_graph(
     graph = _core_graph(imported, options)
     if options.strict:
         _refuse_opaque(graph)
+    if any(entry.place is not None and entry.place.depends_on_data for entry in imported.returned):
+        target = make_target("reference", options.mode, DEFAULT)  # only its views lie where data says
     static = () if options.observe is not None else _static(phase)
     program, prepared = _with_prelude(graph, static, target, options.mode)
     record(CompiledGraph(phase, module, imported, program, None if prepared is None else prepared.prelude))

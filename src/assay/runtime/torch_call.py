@@ -54,7 +54,8 @@ def _entry(entry: Returned, results: Sequence[Any], arguments: Sequence[Any], ha
         return result
     if entry.borrowed:
         return lent_tensor(result) if entry.place is None else _view(entry.place, result, arguments)
-    tensor = to_tensor(in_order(_own(result, entry.memory, handed_out), entry.order))
+    order = entry.order if entry.order is None or len(entry.order) == result.ndim else None
+    tensor = to_tensor(in_order(_own(result, entry.memory, handed_out), order))
     if entry.strides is not None:
         _lay_out_ones(tensor, entry.strides.of(arguments))
     return tensor
@@ -77,6 +78,8 @@ def _view(place: Place, result: Array, arguments: Sequence[Any]) -> torch.Tensor
     if found is not None:
         return found
     base = arguments[place.argument].detach()
+    if not result.size:
+        return base.as_strided(result.shape, [0] * result.ndim, base.storage_offset())
     if not np.may_share_memory(result, to_array(base)):
         raise RunFailed("where a result lies in the memory of an input depends on data, and it was copied on the way")
     size = base.element_size()

@@ -79,11 +79,13 @@ WHOLE = (
 
 MAGNIFYING = (
     "_euclidean_dist",
+    "grid_sampler_2d",
+    "grid_sampler_3d",
     "linalg_householder_product",
     "ormqr",
 )
 """Ops whose gradients magnify the rounding of every step: of near rows' distances large terms cancel, reflections are
-undone one by one. See `wide_gradients`."""
+undone one by one, of the pixels around a point large differences are taken. See `wide_gradients`."""
 
 _WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 

@@ -31,6 +31,8 @@ _BY_MEMORY = {_ATEN.as_strided.default, _ATEN.as_strided_copy.default, _ATEN.as_
 """Ops that read the memory behind a tensor, whatever part of it the tensor itself shows."""
 _BY_LAYOUT = {_ATEN._linalg_det.default, _ATEN._linalg_slogdet.default}
 """Ops of which some results, which only their gradients see, depend on whether the first tensor is contiguous."""
+_MISSTATED = {_ATEN.unique_consecutive.default, _ATEN.unique_dim_consecutive.default}
+"""Ops whose results torch itself does not know the shapes of: along a negative axis even their rank is wrong."""
 
 
 @dataclass
@@ -129,7 +131,7 @@ class _Importer:
         args = tuple(self._encoded(arg, used) for arg in arguments)
         kwargs = tuple((key, self._encoded(arg, used)) for key, arg in node.kwargs.items())
         results: list[Value] = []
-        refs = self._results(meta, results)
+        refs = self._results(meta, results, sized=target not in _MISSTATED)
         attrs = {"args": args, "kwargs": kwargs, "orders": self._orders(used)}
         if target in _BY_LAYOUT:
             attrs["contiguous"] = arguments[0].meta["val"].is_contiguous()
@@ -141,19 +143,21 @@ class _Importer:
         """For each input how its axes lie in memory when eager runs; empty if all are in their usual order."""
         return tuple(self.orders.get(value) for value in used) if any(value in self.orders for value in used) else ()
 
-    def _value(self, meta: Any) -> Value:
-        value = Value(next(self.ids), type_of(meta))
+    def _value(self, meta: Any, *, sized: bool = True) -> Value:
+        kind = type_of(meta)
+        value = Value(next(self.ids), kind if sized or not isinstance(kind, TensorType) else TensorType(kind.dtype))
         order = axis_order(meta) if isinstance(meta, torch.Tensor) else None
         if order is not None and order != tuple(range(len(order))):
             self.orders[value] = order
         return value
 
-    def _results(self, meta: Any, results: list[Value]) -> Refs:
+    def _results(self, meta: Any, results: list[Value], *, sized: bool) -> Refs:
         if isinstance(meta, list | tuple):
-            return tuple(self._results(part, results) for part in meta)  # pyright: ignore[reportUnknownVariableType]
+            parts = cast("Sequence[Any]", meta)
+            return tuple(self._results(part, results, sized=sized) for part in parts)
         if meta is None:
             return None
-        value = self._value(meta)
+        value = self._value(meta, sized=sized)
         results.append(value)
         return value
 

@@ -44,6 +44,12 @@ class Place:
         known = self.numbers.of(arguments)
         return None if known is None else arguments[self.argument].detach().as_strided(shape, known[:-1], known[-1])
 
+    @property
+    def depends_on_data(self) -> bool:
+        """Whether arguments alone do not tell the place."""
+        shown = {name for name, _, _ in self.numbers.symbols}
+        return not shown.issuperset(name for dim in self.numbers.dims for name in symbols(dim))
+
 
 @dataclass(frozen=True, slots=True)
 class Returned:

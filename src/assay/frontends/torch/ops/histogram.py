@@ -14,6 +14,8 @@ from assay.ir.graph import Value
 
 @aten("aten.histc.default")
 def histc(b: Builder, n: Call, x: Value, bins: int = 100, low: Any = 0, high: Any = 0) -> Results:
+    if n.dtype in (dtypes.bf16, dtypes.f16):
+        raise ValueError(f"which bin a number of {n.dtype} falls into depends on how torch's kernel rounds")
     flat = b.reshape(tensor(b, x, n.dtype), [-1])
     if low == high and 0 not in b.dims(flat):
         start, end = b.reduce_min(flat), b.reduce_max(flat)

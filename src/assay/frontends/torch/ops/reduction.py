@@ -148,8 +148,11 @@ def mm(b: Builder, n: Call, x: Value, y: Value) -> Results:
 
 @aten("aten.addmm.default")
 def addmm(b: Builder, n: Call, bias: Value, x: Value, y: Value, *, beta: Any = 1, alpha: Any = 1) -> Results:
-    product = b.matmul(x, y)
-    scaled = product if alpha == 1 else b.mul(product, tensor(b, alpha, n.dtype))
+    """As torch's kernel, this rounds once, at the end."""
+    wide = dtypes.f32 if n.dtype in (dtypes.bf16, dtypes.f16) else n.dtype
+    product = b.matmul(tensor(b, x, wide), tensor(b, y, wide))
+    scaled = product if alpha == 1 else b.mul(product, tensor(b, alpha, wide))
     if beta == 0:
-        return scaled
-    return b.add(scaled, bias if beta == 1 else b.mul(bias, tensor(b, beta, n.dtype)))
+        return tensor(b, scaled, n.dtype)
+    added = tensor(b, bias, wide)
+    return tensor(b, b.add(scaled, added if beta == 1 else b.mul(added, tensor(b, beta, wide))), n.dtype)
