@@ -67,7 +67,9 @@ def opinfo(
         check_resumed(before.header, settings)
     done = {finding.unit for finding in before.findings} if before else set[Any]()
     todo = [unit for unit in units if unit not in done]
-    head = before.header if before else header(settings, _command(settings, op or (), dtype or (), grad), len(units))
+    head = header(settings, _command(settings, op or (), dtype or (), grad), len(units))
+    if before is not None:
+        head = {**before.header, "date": f"{before.header['date']}, gone on with {head['date']},"}
     findings = list(before.findings) if before else []
     report = Report("-" if json == "-" else None)
     with _sink(json, before is not None) as write, _telling(len(todo)) as tell:

@@ -289,6 +289,7 @@ BY_DATA: dict[str, Callable[[torch.Tensor], Any]] = {
     "unique along": lambda x: torch.unique(x, dim=1, return_counts=True),
     "unique_consecutive": lambda x: torch.unique_consecutive(x.flatten(), return_inverse=True, return_counts=True),
     "unique_consecutive along": lambda x: torch.unique_consecutive(x, dim=0),
+    "unique_consecutive along the last": lambda x: torch.unique_consecutive(x[:, 1:], True, True, dim=-1),
     "bincount": lambda x: torch.bincount((x - x.min()).flatten(), minlength=3),
     "repeat_interleave": lambda x: x.repeat_interleave((x - x.min())[0], 1),
     "nonzero_static": lambda x: torch.nonzero_static(x, size=5, fill_value=-2),
