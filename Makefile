@@ -75,7 +75,7 @@ bench: venv torch zoo peers ## every script in bench/, then Assay beside its pee
 	@$(BIN)/python -m assay.cli bench --suite cpu --json build/bench.jsonl $(ARGS)
 
 conformance: venv ## the official ONNX suite here and on its peers; writes docs/conformance.md
-	@$(BIN)/python -m assay.cli conformance --target reference --target reference:decomposed \
+	@$(BIN)/python -m assay.cli conformance --target cpu --target reference --target reference:decomposed \
 		--peer onnx-reference --peer onnxruntime $(ARGS)
 
 opinfo: venv torch ## PyTorch's op database through torch.compile; writes docs/opinfo.md
