@@ -411,7 +411,7 @@ def test_a_view_at_a_place_that_data_gives(target: str, size: int) -> None:
     def function(x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
         return torch.narrow(x, 1, at, size)
 
-    with torch._dynamo.config.patch(capture_scalar_outputs=True):
+    with torch._dynamo.config.patch(capture_scalar_outputs=True), recording() as graphs:
         fast = compiled(function, options={"target": target})
         x = torch.arange(15.0).reshape(3, 5)
         for at in (1, 3, 0):
@@ -419,6 +419,9 @@ def test_a_view_at_a_place_that_data_gives(target: str, size: int) -> None:
             assert torch.equal(mine, theirs)
             assert mine.untyped_storage().data_ptr() == theirs.untyped_storage().data_ptr()
             assert not size or mine.data_ptr() == theirs.data_ptr()
+    placements = [placement for graph in graphs for placement in graph.placements]
+    assert placements
+    assert all("data says" in placement.reason for placement in placements)
 
 
 @pytest.mark.parametrize("target", ["reference", "cpu"])

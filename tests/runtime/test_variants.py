@@ -76,6 +76,21 @@ def test_other_inputs_make_no_variants(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(ready.run(feeds(3, 8, factor=8.0))["y"], 2 * first, rtol=1e-6)
 
 
+def test_a_run_uses_its_own_variant_whatever_other_threads_choose() -> None:
+    class Raced(Session):
+        """As if another thread chose the program `rival` right after this one chose its own."""
+
+        rival: Any = None
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            super().__setattr__(name, self.rival if name == "_latest" and self.rival else value)
+
+    ready = Raced(import_model(reshaped()), SessionOptions(target="cpu"))
+    ready.run(feeds(2, 12))
+    ready.rival = ready._latest
+    assert ready.run(feeds(24, 1))["y"].shape == (24, 1)
+
+
 def test_ever_new_sizes_end_at_the_program_that_takes_all() -> None:
     ready = session(reshaped())
     shapes = [(1, 24), (2, 12), (3, 8), (4, 6), (6, 4), (8, 3)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -75,13 +76,17 @@ def _summary(outcome: Any) -> dict[str, Any]:
     return {
         name: {
             "version": version,
-            "passed": {kind: {"passed": good, "of": all_} for kind, (good, all_) in outcome.counts(name).items()},
-            "native": {kind: {"passed": good, "of": all_} for kind, (good, all_) in outcome.native(name).items()},
+            "passed": _shares(outcome.counts(name)),
+            "native": _shares(outcome.native(name)),
             "statuses": dict(Counter(record.status for record in outcome.of(name))),
             "seconds": outcome.seconds(name),
         }
         for name, version in outcome.engines.items()
     }
+
+
+def _shares(counts: Mapping[str, tuple[int, int]]) -> dict[str, dict[str, int]]:
+    return {kind: {"passed": good, "of": total} for kind, (good, total) in counts.items()}
 
 
 def _show(report: Report, outcome: Any) -> None:

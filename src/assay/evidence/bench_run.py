@@ -239,15 +239,14 @@ def _prepared(task: Task, result: Result, truth: Truth, settings: Settings, stac
 
 def _warm(started: Callable[[], Process]) -> tuple[Process, Ready, float]:
     """A process that is ready, and what that took: the median of some starts, of fewer if they take long."""
-    process = started()
-    ready = process.ready()
-    seconds = [ready.prepared]
-    while len(seconds) < _STARTS and sum(seconds) < _ENOUGH:
-        process.stop()
+    seconds: list[float] = []
+    while True:
         process = started()
         ready = process.ready()
         seconds.append(ready.prepared)
-    return process, ready, statistics.median(seconds)
+        if len(seconds) == _STARTS or sum(seconds) >= _ENOUGH:
+            return process, ready, statistics.median(seconds)
+        process.stop()
 
 
 def _note(result: Result, name: str, race: Race) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from assay.ir.dims import Dim, symbol_name
+from assay.ir.dims import UNKNOWN, Dim, symbol_name
 from assay.ir.dtypes import DType
 
 Shape: TypeAlias = "tuple[Dim, ...] | None"
@@ -19,6 +19,11 @@ class TensorType:
 
     dtype: DType
     shape: Shape = None
+
+    @property
+    def is_sized(self) -> bool:
+        """Whether every size is known, as a number or in terms of symbols."""
+        return self.shape is not None and all(dim is not UNKNOWN for dim in self.shape)
 
     def __str__(self) -> str:
         dims = "[*]" if self.shape is None else "[" + ", ".join(str(d) for d in self.shape) + "]"

@@ -41,25 +41,24 @@ class Plan:
     placements: tuple[Placement, ...]
 
 
-def partition(graph: Graph, target: Target, fallback: Target, limits: Limits) -> Plan:
+def partition(graph: Graph, target: Target, fallback: Target, limits: Limits, *, refused: str = "") -> Plan:
     """Place every node on `target` if it takes it, else on `fallback` with the reason.
+
+    `refused` is a reason for all of them.
 
     Composites that `target` refuses are decomposed and their parts asked for in turn. A node whose types have a
     symbol that is no size of an input, nor of a result of `fallback`, stays on `fallback`, as no segment could
     learn the symbol's value.
     """
-    if target is fallback:
-        return Plan(graph, (Segment(target, graph),), tuple(_placement(node, target) for node in graph.nodes))
+    if refused or target is fallback:
+        placements = tuple(Placement(node, fallback.name, refused or waiting(node)) for node in graph.nodes)
+        return Plan(graph, (Segment(fallback, graph),), placements)
     graph = adapt(graph, lambda node: target.support(node).ok, limits)
     placements = _placed(graph, target, fallback)
     sources = symbol_sources(graph, placements, fallback)
     runs = _runs(placements, sources)
     targets = {each.name: each for each in (fallback, target)}
     return Plan(graph, _segments(graph, runs, targets, sources, fallback), placements)
-
-
-def _placement(node: Node, target: Target) -> Placement:
-    return Placement(node, target.name, waiting(node))
 
 
 def _placed(graph: Graph, target: Target, fallback: Target) -> tuple[Placement, ...]:
@@ -70,7 +69,8 @@ def _placed(graph: Graph, target: Target, fallback: Target) -> tuple[Placement, 
         reason = support.reason if not support.ok else _unbound(node, known)
         if reason:
             known.update(name for value in node.outputs for name, _ in symbol_axes(value.type))
-        placements.append(Placement(node, fallback.name, reason) if reason else _placement(node, target))
+        placed = Placement(node, fallback.name, reason) if reason else Placement(node, target.name, waiting(node))
+        placements.append(placed)
     return tuple(placements)
 
 

@@ -237,9 +237,9 @@ class Session:
 
     def _chosen(self, given: Sequence[Any]) -> Program:
         """The program for these inputs."""
-        if self._variants is not None:
-            self._latest = self._variants.find(given) or self._program
-        return self._latest
+        found = None if self._variants is None else self._variants.find(given)
+        self._latest = chosen = found or self._program
+        return chosen
 
     def _compile(self, graph: Graph, optimize: bool | None = None) -> Program:
         wanted = self.options.optimize if optimize is None else optimize
@@ -294,10 +294,10 @@ def optimized(graph: Graph, mode: str) -> Graph:
     return apply(graph, STANDARD if mode == "exact" else UNFOLDED)
 
 
-def place_program(graph: Graph, target: Target, mode: str, limits: Limits) -> Program:
-    """A core graph as it is on `target`; what that refuses goes to the oracle."""
+def place_program(graph: Graph, target: Target, mode: str, limits: Limits, *, refused: str = "") -> Program:
+    """A core graph as it is on `target`; what that refuses goes to the oracle, with the reason `refused` all of it."""
     oracle = target if target.name == "reference" else make_target("reference", mode, limits)
-    return Program(partition(graph, target, oracle, limits), oracle)
+    return Program(partition(graph, target, oracle, limits, refused=refused), oracle)
 
 
 class Program:

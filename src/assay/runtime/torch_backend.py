@@ -32,6 +32,8 @@ from assay.runtime.torch_state import Prepared
 from assay.store import open_store
 from assay.targets.base import Event, Observer, Target
 
+_PLACED_BY_DATA = "data says where in an input a result lies: the oracle alone gives such views"
+
 Observe = Callable[[str, Origin, Array], None]
 """Called with each value of the aten graph: its name there, where it came from, and its content."""
 
@@ -119,10 +121,11 @@ def compile_graph(
     graph = _core_graph(imported, options)
     if options.strict:
         _refuse_opaque(graph)
-    if any(entry.place is not None and entry.place.depends_on_data for entry in imported.returned):
-        target = make_target("reference", options.mode, DEFAULT)  # only its views lie where data says
     static = () if options.observe is not None else _static(phase)
-    program, prepared = _with_prelude(graph, static, target, options.mode)
+    if any(entry.place is not None and entry.place.depends_on_data for entry in imported.returned):
+        program, prepared = place_program(graph, target, options.mode, DEFAULT, refused=_PLACED_BY_DATA), None
+    else:
+        program, prepared = _with_prelude(graph, static, target, options.mode)
     record(CompiledGraph(phase, module, imported, program, None if prepared is None else prepared.prelude))
     observer = None if options.observe is None else _observer(graph, options.observe)
     compute = partial(_compute, program, prepared, observer)

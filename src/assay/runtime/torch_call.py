@@ -54,8 +54,7 @@ def _entry(entry: Returned, results: Sequence[Any], arguments: Sequence[Any], ha
         return result
     if entry.borrowed:
         return lent_tensor(result) if entry.place is None else _view(entry.place, result, arguments)
-    order = entry.order if entry.order is None or len(entry.order) == result.ndim else None
-    tensor = to_tensor(in_order(_own(result, entry.memory, handed_out), order))
+    tensor = to_tensor(in_order(_own(result, entry.memory, handed_out), entry.order))
     if entry.strides is not None:
         _lay_out_ones(tensor, entry.strides.of(arguments))
     return tensor

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from assay.errors import AssayError
-from assay.ir.dims import UNKNOWN
 from assay.ir.dtypes import Array
 from assay.ir.facts import SMALL
 from assay.ir.graph import Graph, Node, Value
@@ -42,11 +41,8 @@ def deciding_inputs(graph: Graph) -> tuple[int, ...]:
 
 def _is_open(node: Node) -> bool:
     """Whether only a run tells how large a result of the node is, or what the node does."""
-    return node.op == "deferred" or any(_is_unsized(value.type) for value in node.outputs)
-
-
-def _is_unsized(kind: Type) -> bool:
-    return isinstance(kind, TensorType) and (kind.shape is None or any(dim is UNKNOWN for dim in kind.shape))
+    kinds = (value.type for value in node.outputs)
+    return node.op == "deferred" or any(isinstance(kind, TensorType) and not kind.is_sized for kind in kinds)
 
 
 def _small(node: Node) -> Iterator[Value]:

@@ -297,6 +297,13 @@ BY_DATA: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
+@pytest.mark.parametrize("shape", [(5, 1), (1, 5), (1,)])
+@pytest.mark.parametrize("axis", [0, -1])
+def test_runs_along_axes_of_one_element(shape: tuple[int, ...], axis: int) -> None:
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True):
+        agree(lambda x: torch.unique_consecutive(x, True, True, dim=axis), torch.ones(shape, dtype=torch.int64))
+
+
 @pytest.mark.parametrize("name", BY_DATA)
 def test_sizes_that_depend_on_data(name: str) -> None:
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True, capture_scalar_outputs=True):

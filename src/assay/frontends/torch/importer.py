@@ -81,7 +81,8 @@ class _Importer:
             tuple(n.name for n in placeholders),
             level="symbolic",
         )
-        return Imported(graph, self.facts, returned_entries(returned, placeholders))
+        entries = returned_entries(returned, placeholders)
+        return Imported(graph, self.facts, tuple(_as_stated(entry, graph.outputs) for entry in entries))
 
     def _value_of(self, node: fx.Node) -> Refs:
         if node.op == "placeholder":
@@ -249,6 +250,13 @@ def _scalar_content(meta: Any) -> Array | None:
     content = np.empty((), dtype=object)
     content[()] = dim_of(meta)
     return content
+
+
+def _as_stated(entry: Returned, outputs: Sequence[Value]) -> Returned:
+    """The entry, without what torch says of the memory of a result whose shape it does not know."""
+    kind = None if entry.output is None else outputs[entry.output].type
+    unknown = isinstance(kind, TensorType) and kind.shape is None
+    return replace(entry, order=None, strides=None) if unknown else entry
 
 
 def _attribute(module: torch.nn.Module, path: str) -> torch.Tensor:

@@ -7,7 +7,6 @@ from collections.abc import Collection
 from functools import cache
 
 from assay.errors import CompileFailed
-from assay.ir.dims import UNKNOWN
 from assay.ir.dtypes import string
 from assay.ir.graph import Graph, Node
 from assay.ir.types import TensorType
@@ -85,7 +84,7 @@ def _untyped(node: Node) -> str:
             return f"a {value.type} is no tensor"
         if value.type.dtype is string:
             return "strings do not lie in the memory of their tensor"
-        if value.type.shape is None or any(dim is UNKNOWN for dim in value.type.shape):
+        if not value.type.is_sized:
             return "a size is known only when the program runs"
     return ""
 

@@ -14,6 +14,11 @@ Number = int | float | bool | Value
 """A number of the source: known, or a symbolic one (a value of rank 0)."""
 
 
+def wide_dtype(dtype: DType) -> DType:
+    """The dtype that torch computes in on floats of `dtype`."""
+    return dtypes.f32 if dtype.is_float and dtype.bits < 32 else dtype
+
+
 def tensor(b: Builder, value: Any, dtype: DType) -> Value:
     """A tensor or number as a tensor of `dtype`; TypeError where that would drop an imaginary part."""
     if not isinstance(value, Value):

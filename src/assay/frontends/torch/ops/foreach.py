@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from assay.frontends.torch.ops.common import tensor
-from assay.frontends.torch.ops.normalization import wide_dtype
+from assay.frontends.torch.ops.common import tensor, wide_dtype
 from assay.frontends.torch.registry import Builder, Call, Results, aten, rule_for
 from assay.ir.graph import Value
 

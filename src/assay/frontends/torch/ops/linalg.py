@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.frontends.torch.ops.common import tensor
+from assay.frontends.torch.ops.common import tensor, wide_dtype
 from assay.frontends.torch.ops.complex import conj, is_complex, size
 from assay.frontends.torch.registry import Builder, Call, Results, aten, leave_to_torch
 from assay.ir import dtypes
@@ -48,11 +48,6 @@ def _nothing(b: Builder, n: Call, index: int) -> Value:
     kind = n.types[index]
     assert isinstance(kind, TensorType)
     return b.constant(np.zeros(0, kind.dtype.numpy), kind.dtype)
-
-
-def _wide(dtype: DType) -> DType:
-    """The dtype that torch keeps sums of `dtype` in."""
-    return dtypes.f32 if dtype in (dtypes.f16, dtypes.bf16) else dtype
 
 
 _FAILURES = {
@@ -358,7 +353,7 @@ def vector_norm(
     b: Builder, n: Call, x: Value, order: Any = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
 ) -> Results:
     axes = tuple([dim] if isinstance(dim, int) else dim) if dim and b.rank(x) else None
-    sizes = tensor(b, size(b, x), _wide(n.dtype))
+    sizes = tensor(b, size(b, x), wide_dtype(n.dtype))
     return tensor(b, _norm(b, sizes, float(order), {"axes": axes, "keepdims": keepdim}), n.dtype)
 
 
@@ -386,13 +381,13 @@ def _plus(b: Builder, n: Call, bias: Value, product: Value, beta: Any, alpha: An
 
 @aten("aten.addmv.default")
 def addmv(b: Builder, n: Call, bias: Value, x: Value, y: Value, *, beta: Any = 1, alpha: Any = 1) -> Results:
-    work = _wide(n.dtype)
+    work = wide_dtype(n.dtype)
     return _plus(b, n, bias, b.matmul(tensor(b, x, work), tensor(b, y, work)), beta, alpha)
 
 
 @aten("aten.addbmm.default")
 def addbmm(b: Builder, n: Call, bias: Value, x: Value, y: Value, *, beta: Any = 1, alpha: Any = 1) -> Results:
-    work = _wide(n.dtype)
+    work = wide_dtype(n.dtype)
     products = b.matmul(tensor(b, x, work), tensor(b, y, work))
     count = b.size(x, 0)
     if work is n.dtype or not isinstance(count, int) or count == 0:

@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from assay.frontends.torch.ops.common import Number, sizes, tensor
+from assay.frontends.torch.ops.common import Number, sizes, tensor, wide_dtype
 from assay.frontends.torch.registry import Builder, Call, Results, aten
 from assay.ir import dtypes
 from assay.ir.dtypes import DType
 from assay.ir.graph import Value
 from assay.ir.types import TensorType
 from assay.ops.parts import scalar_size, volume
-
-
-def wide_dtype(dtype: DType) -> DType:
-    """The dtype that torch computes in on floats of `dtype`."""
-    return dtypes.f32 if dtype.is_float and dtype.bits < 32 else dtype
 
 
 def widened(b: Builder, x: Value) -> Value:

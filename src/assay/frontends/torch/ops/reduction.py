@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.frontends.torch.ops.common import tensor
+from assay.frontends.torch.ops.common import tensor, wide_dtype
 from assay.frontends.torch.ops.elementwise import truth
 from assay.frontends.torch.ops.scan import along
 from assay.frontends.torch.registry import Builder, Call, Results, aten, rule_for
@@ -149,7 +149,7 @@ def mm(b: Builder, n: Call, x: Value, y: Value) -> Results:
 @aten("aten.addmm.default")
 def addmm(b: Builder, n: Call, bias: Value, x: Value, y: Value, *, beta: Any = 1, alpha: Any = 1) -> Results:
     """As torch's kernel, this rounds once, at the end."""
-    wide = dtypes.f32 if n.dtype in (dtypes.bf16, dtypes.f16) else n.dtype
+    wide = wide_dtype(n.dtype)
     product = b.matmul(tensor(b, x, wide), tensor(b, y, wide))
     scaled = product if alpha == 1 else b.mul(product, tensor(b, alpha, wide))
     if beta == 0:
