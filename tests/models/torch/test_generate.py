@@ -15,7 +15,7 @@ from assay.zoo.torch.transformers import library
 from models.torch.common import clean_compiler as clean_compiler
 from models.torch.common import watched
 
-TEXT = ["GPT-2", "GPTNeo", "OPT", "codegen", "Bloom", "Falcon", "Llama", "t5-small", "FLAN-T5"]
+TEXT = ["gpt2", "GPTNeo", "OPT", "codegen", "Bloom", "Falcon", "Llama", "t5-small", "FLAN-T5"]
 MODES: dict[str, dict[str, Any]] = {
     "greedy": {"do_sample": False, "repetition_penalty": 2.0},
     "sampling": {"do_sample": True, "temperature": 1.0},

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
+from assay.evidence.sweep.accuracy import judged
+from assay.evidence.sweep.subjects import Subject
+from assay.ops.registry import widen
 from assay.zoo.torch import MODELS
 from models.torch.common import clean_compiler as clean_compiler
-from models.torch.common import tensors, watched
+from models.torch.common import watched
 
 TEN = ["Whisper", "t5-small", "t5-base", "t5-large", "FLAN-T5", "OPT", "GPTNeo", "codegen", "speecht5-tts", "YOLOv5"]
 GRAPHS = {"YOLOv5": 2}
@@ -21,16 +24,14 @@ def test_one_graph_for_all_lengths(name: str) -> None:
     model = MODELS[name]
     module = model.build()
     compiled = torch.compile(module, backend="assay", dynamic=True)
+    calls = [Subject(module, model.example(module, length)) for length in model.lengths]
     with watched() as work:
-        for length in model.lengths:
-            inputs = model.example(module, length)
-            torch.manual_seed(7)
-            expected = tensors(module(**inputs))
-            torch.manual_seed(7)
-            found = tensors(compiled(**inputs))
-            # Boxes are differences of numbers as large as the image: the error goes with those.
-            largest = max(float(each.abs().max()) for each in expected)
-            torch.testing.assert_close(found, expected, rtol=1.3e-6, atol=max(1e-5, 1e-6 * largest))
+        found = [call.run(compiled).outputs for call in calls]
+    for call, outputs in zip(calls, found, strict=True):
+        plain, exact = call.run(module).outputs, call.exact().outputs
+        assert outputs.keys() == plain.keys() == exact.keys()
+        verdicts = [judged(key, outputs[key], plain[key], widen(exact[key])) for key in plain]
+        assert all(verdict.ok for verdict in verdicts), verdicts
     assert len(work.graphs) == GRAPHS.get(name, 1)
     assert work.nodes_run > 0
     assert work.opaque() == OPAQUE.get(name, set())

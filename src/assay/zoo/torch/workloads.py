@@ -11,12 +11,11 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.utils import _pytree as pytree
 
+from assay.zoo.torch import MODELS
 from assay.zoo.torch._torchvision import declare_operators
 from assay.zoo.torch.decoding import LlamaSizes, LlamaStep, WhisperStep
 from assay.zoo.torch.model import Model, fill
-from assay.zoo.torch.transformers import MODELS as TRANSFORMERS
 from assay.zoo.torch.transformers import library
-from assay.zoo.torch.ultralytics import MODELS as ULTRALYTICS
 from assay.zoo.whisper_model import Decoder, Encoder, KeysValues, Sizes
 
 _TINY = Sizes(80, 51865, 1500, 384, 6, 4, 448, 384, 6, 4)
@@ -128,11 +127,11 @@ def _llama_step(module: Any, seed: Generator) -> dict[str, Any]:
 
 
 def _of_model(model: Model) -> Workload:
-    """A model of the zoo in the size that it is known by, at the longest of its lengths."""
+    """A model of the zoo in the size that it is known by, called as it is known."""
     return Workload(
         model.name,
-        lambda: model.make(model.full),
-        lambda module, seed: model.inputs(module, model.lengths[-1], seed),
+        lambda: model.build("full"),
+        lambda module, seed: model.example(module, seed=seed.initial_seed(), size="full"),
         model.unscaled,
     )
 
@@ -152,7 +151,5 @@ _CPU = (
 SUITES: dict[str, tuple[str, ...]] = {"cpu": tuple(each.name for each in _CPU)}
 """Names of workloads that are run together."""
 
-WORKLOADS: dict[str, Workload] = {
-    each.name: each for each in (*_CPU, *(_of_model(model) for model in (*TRANSFORMERS, *ULTRALYTICS)))
-}
+WORKLOADS: dict[str, Workload] = {each.name: each for each in (*(_of_model(model) for model in MODELS.values()), *_CPU)}
 """Every workload by its name: those of the suites, and each model of the zoo."""
