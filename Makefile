@@ -1,7 +1,7 @@
 # Every chore of the project. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv assets torch zoo peers lint test sanitize demo fuzz mutate bench conformance opinfo lock clean
+.PHONY: help venv assets torch zoo peers lint test sanitize demo fuzz mutate bench conformance opinfo sweep report lock clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
@@ -56,8 +56,9 @@ lint: venv torch ## ruff and pyright
 test: venv torch zoo assets lint ## lint, then every test
 	@$(BIN)/python -m pytest -n auto $(ARGS)
 
-sanitize: venv torch ## the derived suites of the native target under the address sanitizer
-	@LD_PRELOAD="$$(cc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0 \
+sanitize: venv torch ## the derived suites of the native target under the address sanitizer; findings go to build/asan.*
+	@mkdir -p build
+	@LD_PRELOAD="$$(cc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0:log_path=build/asan \
 		ASSAY_CFLAGS="-fsanitize=address -fno-omit-frame-pointer -O1" $(BIN)/python -m pytest -n auto tests/targets $(ARGS)
 
 demo: venv torch ## a first look at what Assay does: speech to text, where each op ran, how near eager is
@@ -73,6 +74,9 @@ bench: venv torch zoo peers ## every script in bench/, then Assay beside its pee
 	@set -e; for script in bench/*.py; do $(BIN)/python $$script; done
 	@mkdir -p build
 	@$(BIN)/python -m assay.cli bench --suite cpu --json build/bench.jsonl $(ARGS)
+
+sweep: venv torch zoo ## every model of the zoo on the targets, into build/sweep.jsonl; goes on where it was stopped
+	@$(BIN)/python -m assay.cli sweep --out build/sweep.jsonl --resume --size full --targets cpu $(ARGS)
 
 conformance: venv ## the official ONNX suite here and on its peers; writes docs/conformance.md
 	@$(BIN)/python -m assay.cli conformance --target cpu --target reference --target reference:decomposed \

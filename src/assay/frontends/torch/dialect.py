@@ -15,7 +15,7 @@ from assay.frontends.torch.registry import Call, reason_left, rule_for
 from assay.frontends.torch.types import has_array, in_order, lent_tensor, to_array, to_tensor, torch_dtype
 from assay.ir.dtypes import DType, is_array
 from assay.ir.graph import Node, Value, used
-from assay.ir.types import TensorType, Type, UnknownType
+from assay.ir.types import Shape, TensorType, Type, UnknownType
 from assay.ops.lowering import DIALECTS, Dialect, Lowering
 from assay.ops.opaque import RUNNERS
 from assay.ops.registry import FactMissing
@@ -58,9 +58,16 @@ def _check(node: Node, results: Sequence[Value]) -> None:
         mine, theirs = result.type, expected.type
         if not isinstance(mine, TensorType) or not isinstance(theirs, TensorType):
             continue
-        ranks = mine.shape is None or theirs.shape is None or len(mine.shape) == len(theirs.shape)
-        if mine.dtype is not theirs.dtype or not ranks:
+        if mine.dtype is not theirs.dtype or not _may_be(mine.shape, theirs.shape):
             raise LowerFailed(f"{mine} where torch has {theirs}")
+
+
+def _may_be(mine: Shape, theirs: Shape) -> bool:
+    """Whether two shapes can be the same one: an unknown one is any, a symbol any size."""
+    if mine is None or theirs is None:
+        return True
+    known = zip(mine, theirs, strict=False)
+    return len(mine) == len(theirs) and all(a == b for a, b in known if isinstance(a, int) and isinstance(b, int))
 
 
 def _opaque(lowering: Lowering, node: Node, inputs: Sequence[Value | None], reason: str) -> Sequence[Value]:

@@ -98,8 +98,9 @@ class Toolchain:
     def _compile_one(self, kernel: Kernel, target: Path) -> bytes:
         files = ("-iquote", str(SOURCES), "-x", "c", "-", "-o", str(target))
         command = [self.compiler.path, *self._flags, *files, *LIBRARIES]
+        own = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}  # meant for this process
         try:
-            done = subprocess.run(command, input=kernel.source.encode(), capture_output=True, check=False)
+            done = subprocess.run(command, input=kernel.source.encode(), capture_output=True, check=False, env=own)
         except OSError as error:
             raise CompileFailed(f"the C compiler could not be run: {error}") from error
         if done.returncode != 0 or not target.exists():
