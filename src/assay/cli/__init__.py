@@ -13,14 +13,18 @@ from assay.cli.bench import bench
 from assay.cli.compare import compare
 from assay.cli.conformance import conformance
 from assay.cli.demo import demo
+from assay.cli.evidence import evidence
 from assay.cli.fuzz import fuzz
 from assay.cli.inspect import inspect
 from assay.cli.mutate import mutate
 from assay.cli.opinfo import opinfo
 from assay.cli.output import DEFECT, EXIT_CODES, INTERRUPTED, exit_code
+from assay.cli.report import report
 from assay.cli.run import run
+from assay.cli.sweep import sweep
 from assay.cli.targets import targets
 from assay.cli.trace import trace
+from assay.cli.zoo import zoo
 from assay.errors import AssayError
 
 _EPILOG = "\n\n".join(["Exit codes:", *(f"[bold]{code:>3}[/bold]  {meaning}" for code, meaning in EXIT_CODES.items())])
@@ -31,8 +35,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _command in (run, inspect, compare, bench, conformance, opinfo, fuzz, mutate, demo, targets, trace):
+for _command in (run, inspect, compare, bench, conformance, opinfo, fuzz, mutate, demo, targets, trace, sweep, report):
     app.command()(_command)
+app.add_typer(evidence, name="evidence")
+app.add_typer(zoo, name="zoo")
 
 
 def _show_version(wanted: bool) -> None:

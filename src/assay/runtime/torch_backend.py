@@ -25,6 +25,7 @@ from assay.ops.lowering import lower
 from assay.passes.hoist import hoist
 from assay.runtime.graph_cache import lowered_graph
 from assay.runtime.session import Program, optimized, place_program
+from assay.runtime.stages import stage
 from assay.runtime.targets import default_target, make_target
 from assay.runtime.torch_call import call, check_devices
 from assay.runtime.torch_graphs import CompiledGraph, Phase, current_observer, record
@@ -117,19 +118,27 @@ def compile_graph(
 ) -> Callable[..., Any]:
     """A function from torch's values to torch's values that runs an aten graph."""
     check_devices([(node.name, node.meta.get("val")) for node in module.graph.nodes])
-    imported = import_fx(module, name=phase)
-    graph = _core_graph(imported, options)
-    if options.strict:
-        _refuse_opaque(graph)
+    with stage("import"):
+        imported = import_fx(module, name=phase)
+    with stage("lower"):
+        graph = _core_graph(imported, options)
+        if options.strict:
+            _refuse_opaque(graph)
     static = () if options.observe is not None else _static(phase)
-    if any(entry.place is not None and entry.place.depends_on_data for entry in imported.returned):
-        program, prepared = place_program(graph, target, options.mode, DEFAULT, refused=_PLACED_BY_DATA), None
-    else:
-        program, prepared = _with_prelude(graph, static, target, options.mode)
+    with stage("compile"):
+        if any(entry.place is not None and entry.place.depends_on_data for entry in imported.returned):
+            program, prepared = place_program(graph, target, options.mode, DEFAULT, refused=_PLACED_BY_DATA), None
+        else:
+            program, prepared = _with_prelude(graph, static, target, options.mode)
     record(CompiledGraph(phase, module, imported, program, None if prepared is None else prepared.prelude))
     observer = None if options.observe is None else _observer(graph, options.observe)
     compute = partial(_compute, program, prepared, observer)
-    return lambda *arguments: call(compute, imported.returned, arguments)
+
+    def run(*arguments: Any) -> list[Any]:
+        with stage("run"):
+            return call(compute, imported.returned, arguments)
+
+    return run
 
 
 def _core_graph(imported: Imported, options: Options) -> Graph:

@@ -91,9 +91,18 @@ class Watched:
 
 
 class Run(Protocol):
-    """How a watched model is called; `observer`, if there is one, is told of every node that runs."""
+    """How a watched model is called; gives what it returns. `observer` is told of every node that runs.
 
-    def __call__(self, arguments: Arguments, observer: Observer | None = None) -> None: ...
+    With `fused` nobody is told of nodes, so that targets run whole segments; what is lowered late is not noted then.
+    """
+
+    def __call__(self, arguments: Arguments, observer: Observer | None = None, *, fused: bool = False) -> Any: ...
+
+
+class Differentiate(Protocol):
+    """What runs the backward graphs of what a model returned; `wanted` says that there must be some."""
+
+    def __call__(self, outcome: Any, wanted: bool) -> None: ...
 
 
 def as_calls(calls: Sequence[Any] | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Arguments]:
@@ -111,15 +120,32 @@ def _as_tuple(item: Any) -> tuple[Any, ...]:
     return cast("tuple[Any, ...]", item) if isinstance(item, tuple) else (item,)
 
 
+def differentiate_sum(outcome: Any, wanted: bool) -> None:
+    """The gradients of the sum of all outputs, which go nowhere."""
+    outputs = [leaf for leaf in _tensors(outcome) if leaf.requires_grad]
+    leaves = list(_leaves_of(outputs))
+    if leaves:
+        total = sum((_real(output).sum() for output in outputs), torch.zeros(()))
+        torch.autograd.grad(total, leaves, allow_unused=True)
+    elif wanted:
+        raise BadFeed("no output of the model requires a gradient", hint="leave out `backward`, or train parameters")
+
+
 @contextmanager
 def watching(
-    model: Callable[..., Any], *, options: Options, dynamic: bool | None, train: bool | None, backward: bool | None
+    model: Callable[..., Any],
+    *,
+    options: Options,
+    dynamic: bool | None,
+    train: bool | None,
+    backward: bool | None,
+    differentiate: Differentiate = differentiate_sum,
 ) -> Generator[tuple[Watched, Run]]:
     """Inside, `run(arguments)` calls the compiled model, and the record fills.
 
     With `train` the model is in training mode, or in evaluation mode without gradients; None leaves it as it is.
-    `backward` asks for gradients of the sum of all outputs; None does so if there is something to differentiate.
-    Modes, buffers, gradients and torch's random numbers are afterwards what they were.
+    `backward` asks for gradients too; None does so if there is something to differentiate. Modes, buffers and torch's
+    random numbers are afterwards what they were, and by default gradients are.
     """
     seen = Watched(options.target)
     gradients = torch.enable_grad if backward else torch.no_grad if train is False or backward is False else nullcontext
@@ -127,12 +153,16 @@ def watching(
         stack.enter_context(_kept(model, train))
         compiled = stack.enter_context(_compiled(model, seen, options, dynamic))
 
-        def run(arguments: Arguments, observer: Observer | None = None) -> None:
-            with gradients(), observing(_both(seen.note, observer)), recording() as graphs:
-                _call(compiled, arguments, backward)
+        def run(arguments: Arguments, observer: Observer | None = None, *, fused: bool = False) -> Any:
+            looking = nullcontext() if fused else observing(_both(seen.note, observer))
+            with gradients(), looking, recording() as graphs:
+                outcome = _call(compiled, arguments)
+                if backward is not False:
+                    differentiate(outcome, bool(backward))
             seen.graphs += graphs
             seen.calls += [seen.call] * len(graphs)
             seen.call += 1
+            return outcome
 
         yield seen, run
 
@@ -146,26 +176,13 @@ def _both(first: Observer, second: Observer | None) -> Observer:
     return note
 
 
-def _call(compiled: Callable[..., Any], arguments: Arguments, backward: bool | None) -> None:
+def _call(compiled: Callable[..., Any], arguments: Arguments) -> Any:
     try:
-        outcome = compiled(*arguments.args, **arguments.kwargs)
-        if backward is not False:
-            _differentiate(outcome, bool(backward))
+        return compiled(*arguments.args, **arguments.kwargs)
     except BackendCompilerFailed as error:
         if isinstance(error.inner_exception, AssayError):
             raise error.inner_exception from None
         raise
-
-
-def _differentiate(outcome: Any, wanted: bool) -> None:
-    """Run the backward graphs; gradients go nowhere."""
-    outputs = [leaf for leaf in _tensors(outcome) if leaf.requires_grad]
-    leaves = list(_leaves_of(outputs))
-    if leaves:
-        total = sum((_real(output).sum() for output in outputs), torch.zeros(()))
-        torch.autograd.grad(total, leaves, allow_unused=True)
-    elif wanted:
-        raise BadFeed("no output of the model requires a gradient", hint="leave out `backward`, or train parameters")
 
 
 def _tensors(outcome: Any) -> Generator[torch.Tensor]:

@@ -1,0 +1,60 @@
+"""`assay report`: pages, tables and charts of records."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from assay.cli.output import DIFFERS, JsonOption, reporting
+from assay.errors import NotFound, hint_for
+
+RecordsArgument = Annotated[
+    list[Path], typer.Argument(metavar="RECORDS…", help="Files of records.", show_default=False)
+]
+OutputOption = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where the pages go.")]
+
+FormsOption = Annotated[
+    list[str] | None, typer.Option("--form", help="Only this form of markdown, html, data; may be repeated.")
+]
+ReadmeOption = Annotated[
+    Path | None, typer.Option("--readme", metavar="FILE", help="Put the table of models between its marks in FILE.")
+]
+
+
+def report(
+    records: RecordsArgument,
+    output: OutputOption,
+    title: Annotated[str, typer.Option("--title", help="The title of the report.")] = "Evidence",
+    form: FormsOption = None,
+    readme: ReadmeOption = None,
+    json: JsonOption = None,
+) -> None:
+    """Make a report of records: Markdown, HTML that needs no server, and the same rows as CSV and JSON.
+
+    The report checks itself; a check that fails is shown on every page, and the command exits with 1.
+    """
+    with reporting(json) as out:
+        if importlib.util.find_spec("jinja2") is None:
+            raise NotFound("jinja2 is not installed", hint="pip install 'assay[report]'")
+        from assay.evidence.report import FORMS, gathered, made, uncollected, write, write_readme
+
+        for each in form or ():
+            if each not in FORMS:
+                raise NotFound(f"there is no form '{each}'", hint=hint_for(each, FORMS))
+        with uncollected():
+            known = gathered(records, output)
+            found = made(known, title)
+            written = write(output, found, form or FORMS)
+        if readme is not None:
+            write_readme(readme, found, known, output)
+        for check in found.checks:
+            if not check.ok:
+                out.text(f"self-check failed: {check.name}: {check.detail}")
+        out.text(f"{len(found.pages)} pages, {len(found.tables)} tables, {len(written)} files: {output / 'index.html'}")
+        checks = [{"name": each.name, "ok": each.ok, "detail": each.detail} for each in found.checks]
+        out.result({"files": len(written), "checks": checks})
+    if not all(check.ok for check in found.checks):
+        raise typer.Exit(DIFFERS)

@@ -1,0 +1,157 @@
+"""`assay sweep`: the models of the zoo on targets, each in a process of its own; what comes out is records."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from assay.cli.output import DIFFERS, JsonOption, Report, progress, reporting
+from assay.errors import BadFeed
+
+if TYPE_CHECKING:
+    from assay.evidence.records import Record
+    from assay.evidence.records.schema import Mode, Size
+    from assay.evidence.sweep.jobs import Job
+
+_TELL_EVERY = 30.0
+
+Listed = Annotated[list[str] | None, typer.Option("--models", metavar="NAME", help="Only this model; may be repeated.")]
+TargetsOption = Annotated[
+    list[str] | None, typer.Option("--targets", "-t", metavar="TARGET", help="May be repeated (default: cpu).")
+]
+InjectOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--inject",
+        metavar="KIND[:OP]",
+        help="Break something on purpose ('all': every kind), and check that the record says so.",
+    ),
+]
+
+
+def sweep(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file that records are appended to.")],
+    models: Listed = None,
+    targets: TargetsOption = None,
+    mode: Annotated[str, typer.Option("--mode", metavar="eval|train", help="What a case is.")] = "eval",
+    size: Annotated[str, typer.Option("--size", metavar="small|full", help="Which variant of the models.")] = "small",
+    ops: Annotated[
+        bool, typer.Option("--ops", help="Run each op configuration of the file's models by itself.")
+    ] = False,
+    inject: InjectOption = None,
+    shard: Annotated[str, typer.Option("--shard", metavar="I/N", help="Only part I of N.")] = "1/1",
+    workers: Annotated[int, typer.Option("--workers", metavar="N", help="How many cases at once.", min=1)] = 1,
+    executor: Annotated[str, typer.Option("--executor", metavar="local|ray", help="Where cases run.")] = "local",
+    threads: Annotated[int, typer.Option("--threads", help="Threads of a case (0: cores ÷ workers).", min=0)] = 0,
+    rounds: Annotated[int, typer.Option("--rounds", metavar="N", help="Timed runs of a case, at most.", min=1)] = 10,
+    timeout: Annotated[float, typer.Option("--timeout", metavar="S", help="Seconds that a case may take.")] = 900.0,
+    memory: Annotated[float, typer.Option("--memory", metavar="GIB", help="Memory that a case may take.")] = 20.0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run whose records FILE holds.")] = False,
+    json: JsonOption = None,
+) -> None:
+    """Run models of the zoo on targets, compare them with torch, and append a record of each to FILE.
+
+    A crash, a hang or a case that takes too much memory is a record too. Stop it at any time and go on with --resume.
+    """
+    from assay.evidence.bench_machine import cores
+    from assay.evidence.records import read
+    from assay.evidence.sweep.executors import make_executor
+    from assay.evidence.sweep.jobs import Limits, parse_shard, part
+    from assay.evidence.sweep.machine import environment
+    from assay.evidence.sweep.run import Settings, model_jobs, op_jobs, remaining
+    from assay.evidence.sweep.run import sweep as run_sweep
+
+    _check(mode, ("eval", "train"))
+    _check(size, ("small", "full"))
+    own = threads or max(cores() // workers, 1)
+    where = environment(shlex.join(["assay", *sys.argv[1:]]), own, workers)
+    settings = Settings(where, Limits(timeout, int(memory * 2**30)), own, rounds)
+    wanted = targets or ["cpu"]
+    if ops:
+        jobs = op_jobs(read(out).records, wanted, settings)
+    else:
+        kinds = cast("tuple[Mode, Size]", (mode, size))
+        jobs = model_jobs(models or (), wanted, *kinds, _faults(inject or ()), settings)
+    chosen = parse_shard(shard)
+    todo = remaining(jobs, out, resume or ops)
+    found: list[Record] = []
+    with reporting(json) as report:
+        with _telling(len(part(todo, chosen))) as tell:
+            for record in run_sweep(todo, chosen, make_executor(executor, workers), out):
+                found.append(record)
+                tell(record)
+        _show(report, found, jobs)
+        statuses = Counter(record.status for record in found)
+        report.result({"cases": len(jobs), "run": len(found), "statuses": statuses, "misreported": _misreported(found)})
+    wrong = _misreported(found) if inject else [record for record in found if not record.green]
+    raise typer.Exit(DIFFERS if wrong else 0)
+
+
+def _check(word: str, known: Sequence[str]) -> None:
+    if word not in known:
+        raise BadFeed(f"'{word}' is none of {', '.join(known)}")
+
+
+def _faults(given: Sequence[str]) -> list[str]:
+    """The faults asked for; `all` stands for each kind."""
+    from assay.evidence.sweep.faults import FAULTS, find_fault
+
+    faults = [kind for each in given for kind in (FAULTS if each == "all" else [each])]
+    for each in faults:
+        find_fault(each.partition(":")[0])
+    return faults
+
+
+@contextmanager
+def _telling(total: int) -> Generator[Callable[[Record], None]]:
+    """How far the sweep is: a bar on a terminal, elsewhere a line on stderr from time to time."""
+    started = told = time.monotonic()
+    done: Counter[str] = Counter()
+    with progress("cases") as bar:
+
+        def tell(record: Record) -> None:
+            nonlocal told
+            done[record.status] += 1
+            bar.update(bar.task_ids[0], completed=done.total(), total=total)
+            now = time.monotonic()
+            if sys.stderr.isatty() or (now - told < _TELL_EVERY and done.total() < total):
+                return
+            told, minutes = now, (now - started) / 60
+            left = minutes / done.total() * (total - done.total())
+            words = ", ".join(f"{count} {status}" for status, count in done.items())
+            print(f"{done.total()} of {total}: {words}; {minutes:.1f} min, {left:.0f} left", file=sys.stderr)
+
+        yield tell
+
+
+def _show(report: Report, records: Sequence[Record], jobs: Sequence[Job]) -> None:
+    counts = Counter(record.status for record in records)
+    report.text(f"{len(records)} cases of {len(jobs)}: {', '.join(f'{n} {s}' for s, n in counts.items()) or 'none'}")
+    for record in records:
+        cause = record.cause
+        if cause is not None:
+            words = f"{record.status} at {record.stage}: {cause.op} {cause.error}: {cause.detail}"
+            fault = f" [{record.case.fault}]" if record.case.fault else ""
+            report.text(f"{record.case.name}{fault} on {record.case.target}: {words}")
+    for complaint in _misreported(records):
+        report.text(f"misreported: {complaint}")
+
+
+def _misreported(records: Sequence[Record]) -> list[str]:
+    """The faults whose records do not say what was broken."""
+    from assay.evidence.sweep.faults import OP, find_fault
+
+    complaints: list[str] = []
+    for record in records:
+        kind, _, op = record.case.fault.partition(":")
+        told = find_fault(kind).misreported(record, op or OP) if kind else ""
+        complaints += [f"{record.case.fault} on {record.case.target}: {told}"] if told else []
+    return complaints

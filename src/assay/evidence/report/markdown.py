@@ -1,0 +1,106 @@
+"""Pages as Markdown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from assay.evidence.report.cells import NUMERIC, Cell, Kind, Link, Memory, Table, written
+from assay.evidence.report.charts import Chart
+from assay.evidence.report.checks import Check
+from assay.evidence.report.pages import HOME, SECTIONS, Block, Facts, Page, Remark
+
+_LISTED = 60
+"""How many links a cell lists; the data files have all."""
+_SPECIAL = re.compile(r"([\\`*_\[\]<>|#~$])")
+
+
+def memory() -> Memory:
+    """What pages of one report share, so that no cell is rendered twice."""
+    return Memory(_cell)
+
+
+def as_markdown(page: Page, failed: tuple[Check, ...] = (), known: Memory | None = None) -> str:
+    """The page; checks of the report that failed stand at its top."""
+    return "\n".join(_page(page, failed, known or memory())) + "\n"
+
+
+def _page(page: Page, failed: tuple[Check, ...], known: Memory) -> Iterator[str]:
+    up = "../" * page.path.count("/")
+    yield f"# {_plain(page.title)}"
+    yield ""
+    yield " · ".join(f"[{name}]({up}{path}.md)" for path, name in SECTIONS.items())
+    for check in failed:
+        yield ""
+        yield f"> **A self-check of this report fails:** {_plain(check.name)}: {_plain(check.detail)}"
+    for block in page.blocks:
+        yield ""
+        yield from _block(block, up, known)
+    if page.path == HOME:
+        yield ""
+        yield "The rows of every table are in `data/` as CSV and JSON. This page is generated: do not edit it."
+
+
+def _block(block: Block, up: str, known: Memory) -> Iterator[str]:
+    if isinstance(block, Table):
+        yield from _table(block, up, known)
+    elif isinstance(block, Chart):
+        yield f"![{_plain(block.title)}]({up}charts/{block.name}.svg)"
+    elif isinstance(block, Remark):
+        yield f"> {_plain(block.text)}{_cell(block.link, 'link', up) if block.link else ''}"
+    else:
+        yield from _facts(block, up)
+
+
+def _facts(block: Facts, up: str) -> Iterator[str]:
+    yield from (f"- **{_plain(name)}**: {_cell(cell, kind, up)}" for name, cell, kind in block.facts)
+
+
+def _table(table: Table, up: str, known: Memory) -> Iterator[str]:
+    yield f"## {_plain(table.title)}"
+    yield ""
+    if table.note:
+        yield _plain(table.note)
+        yield ""
+    if not table.rows:
+        yield "None."
+        return
+    yield from table_lines(table, up, known)
+    explained = [column for column in table.columns if column.meaning]
+    if explained:
+        yield ""
+        yield "; ".join(f"*{_plain(column.title)}*: {_plain(column.meaning.rstrip('.'))}" for column in explained) + "."
+
+
+def table_lines(table: Table, up: str, known: Memory | None = None) -> Iterator[str]:
+    """The rows under their titles; `up` leads from the page to the folder of the report."""
+    yield f"| {' | '.join(_plain(column.title) for column in table.columns)} |"
+    yield f"|{'|'.join('---:' if column.kind in NUMERIC else '---' for column in table.columns)}|"
+    yield from (f"| {' | '.join(row)} |" for row in (known or memory()).rows(table, up))
+
+
+def _cell(cell: Cell, kind: Kind, up: str) -> str:
+    if isinstance(cell, Link):
+        return _link(cell, up)
+    if isinstance(cell, tuple) and cell:
+        more = f", … and {len(cell) - _LISTED} more" if len(cell) > _LISTED else ""
+        return ", ".join(_link(link, up) for link in cell[:_LISTED]) + more
+    text = written(cell, kind)
+    return _code(text) if kind == "code" and text != "–" else _plain(text)
+
+
+def _link(link: Link, up: str) -> str:
+    return f"[{_plain(link.text)}](<{up}{link.page}{'' if link.file else '.md'}>)"
+
+
+def _code(text: str) -> str:
+    """Text within backticks, more of them than the text has in a row."""
+    flat = " ".join(text.split()).replace("|", "\\|")
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", flat)), default=0))
+    edge = " " if "`" in flat else ""
+    return f"{fence}{edge}{flat}{edge}{fence}"
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown takes for nothing else, in one line."""
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split())) if text else ""

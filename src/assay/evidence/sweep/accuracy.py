@@ -1,0 +1,84 @@
+"""How right results are: every figure of the schema, and the verdict against the noise floor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from assay.evidence.compare import closeness, signal
+from assay.evidence.compare_models import allowed_error
+from assay.evidence.records import Output
+from assay.ir import dtypes
+from assay.ir.dtypes import Array
+from assay.ops.registry import widen
+
+_LEAST_CLASSES = 10
+"""From so many elements on, the last axis may be scores of classes or tokens."""
+
+
+def judged_all(
+    names: Sequence[str], found: Sequence[Array], plain: Sequence[Array], exact: Sequence[Array]
+) -> list[Output]:
+    """As `judged`, for all results; results that are missing or too many are judged as wrong."""
+    outputs = [judged(*each) for each in zip(names, found, plain, exact, strict=False)]
+    if len(found) == len(plain) == len(exact):
+        return outputs
+    return [*outputs, Output("all", "", False, f"{len(found)} tensors instead of {len(plain)}")]
+
+
+def judged(name: str, found: Array, plain: Array, exact: Array) -> Output:
+    """A result beside torch's eager one and the exact one in f64."""
+    kind, wanted = _described(found), _described(plain)
+    if kind != wanted:
+        return Output(name, kind, False, f"is {kind} instead of {wanted}")
+    noise = closeness(widen(plain), exact)
+    unexplained = noise.nan + noise.inf
+    allowed = allowed_error(plain, noise.max_abs)
+    error = closeness(widen(found), exact, absolute=allowed)
+    ok = error.ok or (bool(unexplained) and closeness(found, plain, absolute=2 * allowed).ok)
+    like = signal(widen(found), exact)
+    top1, top5 = _agreement(found, plain)
+    return Output(
+        name,
+        kind,
+        ok,
+        "" if ok else str(error),
+        error.count,
+        _finite(error.max_abs),
+        _finite(error.max_rel),
+        _finite(closeness(found, plain).max_ulp),
+        _finite(like.snr),
+        _finite(like.pcc),
+        error.nan,
+        error.inf,
+        _finite(noise.max_abs),
+        _finite(allowed),
+        top1,
+        top5,
+    )
+
+
+def _described(array: Array) -> str:
+    return f"{dtypes.of(array)}{list(array.shape)}"
+
+
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None
+
+
+def _agreement(found: Array, plain: Array) -> tuple[float | None, float | None]:
+    """How often the largest and the five largest elements of a row are the same ones."""
+    if not dtypes.of(plain).is_float or plain.ndim < 2 or plain.shape[-1] < _LEAST_CLASSES or not plain.size:
+        return None, None
+    rows = [widen(each).reshape(-1, plain.shape[-1]) for each in (found, plain)]
+    first, second = (np.argpartition(-row, 5, axis=-1)[:, :5] for row in rows)
+    largest, wanted = (row.argmax(-1) for row in rows)
+    shared = (first[:, :, None] == second[:, None, :]).any(-1)
+    return _part(largest == wanted), _part(shared)
+
+
+def _part(flags: Array) -> float:
+    """The part of them that is true."""
+    return int(np.count_nonzero(flags)) / flags.size

@@ -1,0 +1,63 @@
+"""What a process of a sweep knows of its machine: memory, versions, the commit."""
+
+from __future__ import annotations
+
+import datetime
+import platform
+import subprocess
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import assay
+from assay.evidence.bench_machine import described
+from assay.evidence.records import Environment
+
+_PACKAGES = ("assay", "torch", "numpy", "ml_dtypes", "torchvision", "timm", "transformers", "diffusers", "ultralytics")
+
+
+def environment(command: str, threads: int, workers: int) -> Environment:
+    """Where and when a sweep that starts now runs."""
+    found: dict[str, str] = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    now = datetime.datetime.now(datetime.UTC)
+    return Environment(f"{now:%Y-%m-%dT%H:%M:%SZ}", command, commit(), found, described(), threads, workers)
+
+
+def commit() -> str:
+    """The commit of Assay's source, with a `+` if it was changed; empty where it is no repository."""
+    folder = Path(assay.__file__).parent
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    with suppress(OSError, subprocess.CalledProcessError):
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "--", ".") else "")
+    return ""
+
+
+def restart_peak_memory() -> None:
+    """Count the peak of this process's memory from now on, where the system can do that."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_memory() -> int | None:
+    """The most memory that this process had since the count began; None where the system does not tell."""
+    return _status("self", "VmHWM")
+
+
+def resident_memory(process: int) -> int:
+    """The memory that a process has now; 0 if it is gone."""
+    return _status(str(process), "VmRSS") or 0
+
+
+def _status(process: str, field: str) -> int | None:
+    with suppress(OSError):
+        for line in Path(f"/proc/{process}/status").read_text().splitlines():
+            if line.startswith(f"{field}:"):
+                return int(line.split()[1]) * 1024
+    return None

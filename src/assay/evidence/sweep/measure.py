@@ -1,0 +1,201 @@
+"""One model on one target: built, run by torch, compiled, judged and timed. Runs in a process of its own."""
+
+from __future__ import annotations
+
+import gc
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from assay.evidence.records import Cause, Output, Record
+from assay.evidence.sweep.accounts import configurations, op_uses, transfers
+from assay.evidence.sweep.accuracy import judged
+from assay.evidence.sweep.attribution import first_wrong
+from assay.evidence.sweep.causes import summary
+from assay.evidence.sweep.draft import Draft
+from assay.evidence.sweep.jobs import Job
+from assay.evidence.sweep.machine import peak_memory, restart_peak_memory
+from assay.evidence.sweep.subjects import Results, Subject, make_subject
+from assay.ir.dtypes import Array
+from assay.ops.registry import widen
+from assay.runtime.torch_backend import Options
+from assay.runtime.torch_explain import explained
+from assay.runtime.torch_watch import Arguments, Run, Watched, watching
+
+_PATIENCE = 10.0
+"""Seconds after which timed runs end, if there were enough of them."""
+_LEAST_ROUNDS = 3
+_KEPT = 10
+"""How many gradients a record keeps: those with the largest errors for what rounding explains."""
+
+
+class Truth(NamedTuple):
+    """What torch gives eagerly, and in f64."""
+
+    plain: Results
+    exact: Results
+
+
+def measure(job: Job, tell: Callable[[Record], None], make: Callable[[Job], Subject] = make_subject) -> Record:
+    """The record of a job; `tell` gets what is known at every stage. Never raises for what the case does."""
+    draft = Draft(job, tell)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _measured(draft, make)
+    except Exception as error:
+        return draft.failed(error)
+
+
+def _measured(draft: Draft, make: Callable[[Job], Subject]) -> Record:
+    case = draft.job.case
+    with draft.timed("build", "build"):
+        subject = make(draft.job)
+    parameters = sum(each.numel() for each in subject.module.parameters())
+    draft.known |= {"inputs": subject.types(), "parameters": parameters}
+    draft.enter("baseline")
+    truth = _truth(draft, subject)
+    restart_peak_memory()
+    options = Options(target=case.target)
+    found = _cold(draft, subject, options)
+    gc.collect()
+    _steady(draft, subject, options)
+    draft.speed["peak_memory"] = peak_memory()
+    draft.enter("accuracy")
+    return _judged(draft, subject, found, truth)
+
+
+def _truth(draft: Draft, subject: Subject) -> Truth:
+    plain = subject.run(subject.module)
+    try:
+        return Truth(plain, subject.exact())
+    except Exception as error:
+        draft.known["notes"] = (f"torch cannot run it in f64, so no noise floor is known: {summary(error)}",)
+        return Truth(plain, plain)
+
+
+def _cold(draft: Draft, subject: Subject, options: Options) -> Results:
+    """The first results of the compiled model, what became of its ops, and the time of every stage."""
+    with draft.compiling() as stages, _region(subject, options) as (seen, run):
+        started = time.perf_counter()
+        results = subject.run(_calling(subject, run))
+        whole = time.perf_counter() - started
+        _note_stages(draft, stages, whole)
+        told = explained(seen)
+        draft.known |= {
+            "graphs": len(seen.graphs),
+            "breaks": sum(each.count for each in told.breaks),
+            "ops": op_uses(told),
+            "configurations": configurations(seen, told.nodes),
+            "transfers": transfers(graph.program.plan for graph in seen.graphs),
+        }
+    return results
+
+
+def _note_stages(draft: Draft, stages: Mapping[str, float], whole: float) -> None:
+    names = {"importing": "import", "lowering": "lower", "compiling": "compile", "first_run": "run"}
+    draft.speed |= {name: stages.get(stage, 0.0) for name, stage in names.items()}
+    draft.speed["trace"] = whole - sum(draft.speed[name] for name in names)
+    draft.speed["cold"] = whole - draft.speed["first_run"]
+
+
+def _steady(draft: Draft, subject: Subject, options: Options) -> None:
+    """Compile once more with filled caches; then time the model in turns with eager."""
+    with draft.compiling() as stages, _region(subject, options) as (_, run):
+        started = time.perf_counter()
+        subject.step(_calling(subject, run))
+        draft.speed["warm"] = time.perf_counter() - started - stages.get("run", 0.0)
+        times: dict[str, list[float]] = {"eager_": [], "": []}
+        until = time.perf_counter() + _PATIENCE
+        for done in range(draft.job.rounds):
+            if done >= _LEAST_ROUNDS and time.perf_counter() > until and not draft.job.last:
+                break
+            times["eager_"].append(_seconds(subject, subject.module))
+            times[""].append(_seconds(subject, _calling(subject, run)))
+    draft.speed["runs"] = len(times[""])
+    for who, seconds in times.items():
+        wanted = seconds[-1:] if draft.job.last else seconds
+        draft.speed[f"{who}median"] = statistics.median(wanted)
+        draft.speed[f"{who}p95"] = _p95(wanted)
+
+
+def _seconds(subject: Subject, call: Callable[..., Any]) -> float:
+    started = time.perf_counter()
+    subject.step(call)
+    return time.perf_counter() - started
+
+
+def _p95(seconds: list[float]) -> float:
+    return statistics.quantiles(seconds, n=20, method="inclusive")[-1] if len(seconds) > 1 else seconds[0]
+
+
+def _region(subject: Subject, options: Options) -> AbstractContextManager[tuple[Watched, Run]]:
+    return watching(
+        subject.compiled,
+        options=options,
+        dynamic=False if subject.inner is None else None,
+        train=None,
+        backward=subject.trains,
+        differentiate=lambda outcome, wanted: outcome.backward(),
+    )
+
+
+def _calling(subject: Subject, run: Run) -> Callable[..., Any]:
+    """A watched call, which goes backward by itself, as one that gives plain results."""
+
+    def call(*args: Any, **inputs: Any) -> Any:
+        outcome = run(Arguments(args, inputs), fused=True)
+        return outcome.detach() if isinstance(outcome, Tensor) else outcome
+
+    return subject.through(call)
+
+
+def _judged(draft: Draft, subject: Subject, found: Results, truth: Truth) -> Record:
+    outputs = _against(found.outputs, truth.plain.outputs, truth.exact.outputs)
+    gradients = _against(found.gradients, truth.plain.gradients, truth.exact.gradients)
+    worst = sorted(gradients, key=_excess, reverse=True)[:_KEPT]
+    passed = sum(each.ok for each in gradients)
+    draft.known |= {"outputs": outputs, "gradients": tuple(worst)}
+    draft.known |= {"gradient_count": len(gradients), "gradients_right": passed}
+    wrong = [each for each in (*outputs, *gradients) if not each.ok]
+    if wrong:
+        return draft.record("fail_accuracy", _inaccuracy(draft, subject, wrong))
+    elsewhere = any(use.remaining for use in draft.known["ops"])
+    return draft.record("pass_with_fallback" if elsewhere else "pass")
+
+
+def _against(found: Mapping[str, Array], plain: Mapping[str, Array], exact: Mapping[str, Array]) -> tuple[Output, ...]:
+    """Every result judged; one that is missing or that torch does not give is wrong."""
+    shared = [judged(name, found[name], plain[name], widen(exact[name])) for name in plain if name in found]
+    missing = [Output(name, "", False, "is missing") for name in plain if name not in found]
+    surplus = [Output(name, "", False, "torch has no such result") for name in found if name not in plain]
+    return (*shared, *missing, *surplus)
+
+
+def _excess(output: Output) -> float:
+    """The error in parts of what rounding explains."""
+    if output.max_abs is None or not output.allowed:
+        return float(not output.ok)
+    return output.max_abs / output.allowed
+
+
+def _inaccuracy(draft: Draft, subject: Subject, wrong: list[Output]) -> Cause:
+    """Why results are wrong; the first wrong op goes into the draft too."""
+    worst = max(wrong, key=_excess)
+    error = "NaN" if worst.nan else "infinity" if worst.inf else "inaccurate" if worst.count else "shape or dtype"
+    detail = f"{worst.name}: {worst.complaint}"
+    try:
+        suspect = first_wrong(subject, draft.job.case.target)
+    except Exception as failure:
+        draft.known["attribution"] = f"not found: {summary(failure)}"
+        return Cause("accuracy", "", error, f"{error} results", detail=detail)
+    if suspect is None:
+        draft.known["attribution"] = "every value is right when the ops run one by one"
+        return Cause("accuracy", "fusion", error, f"{error} results", detail=detail)
+    draft.known["attribution"] = f"{suspect.place}: {suspect.complaint}"
+    return Cause("accuracy", "kernel", error, f"{error} results", suspect.op, detail=detail, where=suspect.place)

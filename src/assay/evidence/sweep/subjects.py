@@ -1,0 +1,153 @@
+"""A model of the zoo, or an op, as a sweep runs it: one call, or one step of training up to the gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from assay.evidence.records import Case, Configuration
+from assay.evidence.records.schema import Mode
+from assay.evidence.sweep.jobs import Job
+from assay.evidence.sweep.operators import Operator, example
+from assay.frontends.torch.types import dtype_of, to_array
+from assay.ir.dtypes import Array
+from assay.zoo.torch import find
+
+_SEED = 1
+"""Of the random numbers that a model draws while it runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What one run gives, by name: outputs, and of a training step the gradients of the parameters."""
+
+    outputs: Mapping[str, Array]
+    gradients: Mapping[str, Array]
+
+
+class Trainee(nn.Module):
+    """A model and its loss as one module."""
+
+    def __init__(self, model: nn.Module, loss: Callable[[Any], Tensor]) -> None:
+        super().__init__()
+        self.model = model
+        self.loss = loss
+
+    def forward(self, *args: Any, **inputs: Any) -> Tensor:
+        """The loss."""
+        return self.loss(self.model(*args, **inputs))
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A module in the mode that is asked for, and what one call of it gets: keyword inputs, and others before them."""
+
+    module: nn.Module
+    inputs: Mapping[str, Any]
+    mode: Mode = "eval"
+    args: tuple[Any, ...] = ()
+    inner: nn.Module | None = None
+    """A part that is called again and again with ever other sizes: it alone is compiled, the rest stays eager."""
+
+    @property
+    def trains(self) -> bool:
+        """True if one call is a step of training."""
+        return self.mode == "train"
+
+    @property
+    def compiled(self) -> Callable[..., Any]:
+        """What is to be compiled."""
+        return self.module if self.inner is None else self.inner.forward
+
+    def through(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        """The module's call with `compiled` in the place of what was compiled."""
+        inner = self.inner
+        if inner is None:
+            return compiled
+
+        def call(*args: Any, **inputs: Any) -> Any:
+            with patch.object(inner, "forward", compiled):
+                return self.module(*args, **inputs)
+
+        return call
+
+    def step(self, call: Callable[..., Any]) -> Any:
+        """What `call` gives, which is the module or something that stands for it; a step of training goes backward too.
+
+        Each time the same random numbers are drawn.
+        """
+        torch.default_generator.manual_seed(_SEED)
+        self.module.zero_grad(set_to_none=True)
+        with torch.set_grad_enabled(self.trains):
+            outcome = call(*self.args, **self.inputs)
+            if self.trains and outcome.requires_grad:  # a call that has gone backward by itself gives a plain number
+                outcome.backward()
+        return outcome
+
+    def run(self, call: Callable[..., Any]) -> Results:
+        """The results of one step."""
+        outcome = self.step(call)
+        if not self.trains:
+            return Results(named_arrays(outcome), {})
+        return Results({"loss": to_array(outcome.detach().clone())}, self.gradients())
+
+    def gradients(self) -> dict[str, Array]:
+        """The gradients of the parameters, copied."""
+        named = self.module.named_parameters()
+        return {name: to_array(each.grad.clone()) for name, each in named if each.grad is not None}
+
+    def exact(self) -> Results:
+        """The results in f64. The module is afterwards what it was: widening loses nothing."""
+        inputs, args = pytree.tree_map(_wide, (self.inputs, self.args))
+        kinds = {each.dtype for each in self.module.parameters()} | {torch.float32}
+        narrow = min((kind for kind in kinds if kind.is_floating_point), key=lambda kind: kind.itemsize)
+        try:
+            wide = Subject(self.module.double(), inputs, self.mode, args, self.inner)
+            return wide.run(wide.module)
+        finally:
+            self.module.to(narrow)
+
+    def types(self) -> dict[str, str]:
+        """The inputs by name, as text."""
+        given = [*named_tensors(self.args), *named_tensors(self.inputs)]
+        return {name: f"{dtype_of(each.dtype)}{list(each.shape)}" for name, each in given}
+
+
+def _wide(leaf: Any) -> Any:
+    return leaf.double() if torch.is_tensor(leaf) and leaf.is_floating_point() else leaf
+
+
+def make_subject(job: Job) -> Subject:
+    """What a job runs; NotFound if there is no such model or op."""
+    return _of_model(job.case) if job.configuration is None else _of_op(job.configuration)
+
+
+def _of_model(case: Case) -> Subject:
+    model = find(case.name)
+    module = model.build(case.size)
+    inputs = model.example(module, size=case.size, mode=case.mode)
+    if case.mode == "eval":
+        return Subject(module.requires_grad_(False), inputs)
+    return Subject(Trainee(module, model.loss).train(), inputs, case.mode)
+
+
+def _of_op(configuration: Configuration) -> Subject:
+    return Subject(Operator(configuration), example(configuration))
+
+
+def named_tensors(nested: Any) -> Iterator[tuple[str, Tensor]]:
+    """The tensors among the leaves of something nested, each with the path to it."""
+    for path, leaf in pytree.tree_flatten_with_path(nested)[0]:
+        if isinstance(leaf, Tensor):
+            yield pytree.keystr(path).strip(".[]'\"").replace("']['", "."), leaf
+
+
+def named_arrays(nested: Any) -> dict[str, Array]:
+    """The same as arrays of their own."""
+    return {name or "output": to_array(leaf.detach().clone()) for name, leaf in named_tensors(nested)}
