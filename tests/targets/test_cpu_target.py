@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from assay.errors import LimitExceeded, RunFailed
 from assay.ir import dtypes
@@ -64,6 +66,13 @@ def test_one_program_serves_every_length_and_compiles_nothing_anew(monkeypatch: 
     for count in (1, 2, 7, 33, 200, 5):
         for mine, right in zip(program.run([rows(count)]), oracle.run([rows(count)]), strict=True):
             np.testing.assert_allclose(mine, right, rtol=2e-5, atol=2e-5)
+
+
+def test_a_view_without_elements() -> None:
+    compiled = torch.compile(lambda x: x.flip(0, 2), backend="assay", options={"target": "cpu"}, dynamic=True)
+    for shape in ((5, 3, 10), (5, 0, 10)):
+        x = torch.arange(math.prod(shape), dtype=torch.float32).reshape(shape)
+        torch.testing.assert_close(compiled(x), x.flip(0, 2))
 
 
 def test_results_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:

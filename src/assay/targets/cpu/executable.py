@@ -232,7 +232,9 @@ def _address(array: Array) -> int:
 
 
 def _array(memory: Array, out: _Output) -> Array:
-    """An output in the memory that it lies in."""
+    """An output in the memory that it lies in; one without elements lies nowhere."""
+    if 0 in out.shape:
+        return np.empty(out.shape, out.dtype)
     return np.ndarray(out.shape, out.dtype, memory.reshape(-1).view(np.uint8), out.offset, out.strides)
 
 
