@@ -78,6 +78,9 @@ bench: venv torch zoo peers ## every script in bench/, then Assay beside its pee
 sweep: venv torch zoo ## every model of the zoo on the targets, into build/sweep.jsonl; goes on where it was stopped
 	@$(BIN)/python -m assay.cli sweep --out build/sweep.jsonl --resume --size full --targets cpu $(ARGS)
 
+report: venv torch ## docs/models and the README's table, from the committed records
+	@$(BIN)/python -m assay.cli report evidence/*.jsonl.gz --output docs/models --title "Models" --form markdown --readme README.md $(ARGS)
+
 conformance: venv ## the official ONNX suite here and on its peers; writes docs/conformance.md
 	@$(BIN)/python -m assay.cli conformance --target cpu --target reference --target reference:decomposed \
 		--peer onnx-reference --peer onnxruntime $(ARGS)

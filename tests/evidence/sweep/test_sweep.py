@@ -193,3 +193,16 @@ def _alive(process: int) -> bool:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+def test_a_ray_cluster_of_two_workers(tmp_path: Path) -> None:
+    import ray
+
+    path = tmp_path / "records.jsonl"
+    try:
+        found = list(sweep(jobs()[:3], Shard(), make_executor("ray", 2), path))
+        assert ray.cluster_resources()["CPU"] == 2
+    finally:
+        ray.shutdown()
+    assert sorted(record.case for record in found) == sorted(job.case for job in jobs()[:3])
+    assert {record.status for record in found} == {"pass"}
