@@ -14,7 +14,7 @@ from assay.ir.types import TensorType
 from assay.limits import DEFAULT
 from assay.ops.builder import Builder
 from assay.passes.hoist import hoist
-from assay.runtime.session import place_program
+from assay.runtime.session import compile_program, place_program
 from assay.targets.cpu import CpuTarget
 from assay.targets.cpu.prepack import prepack
 from assay.targets.reference import ReferenceTarget
@@ -73,3 +73,54 @@ def test_what_is_no_weight_stays() -> None:
     assert prepack(graph, []) is graph
     whole = prepack(graph, graph.inputs)
     assert whole is graph
+
+
+def quantised(scales: tuple[int, ...], *, turned: bool, zero: int | None, dtype: DType = dtypes.i8) -> Graph:
+    """A product with a dequantised weight, and something after it."""
+    b = Builder()
+    x = b.input(TensorType(dtypes.f32, (symbol("n"), 70)))
+    low, high = dtype.limits
+    q = b.constant(RNG.integers(low, high, (35, 70) if turned else (70, 35)).astype(dtype.numpy))
+    scale = b.constant(RNG.uniform(0.01, 0.1, scales).astype(np.float32))
+    zeros = None if zero is None else b.constant(np.full(scales, zero, dtype.numpy))
+    w = b.dequantize_linear(q, scale, zeros, dtype=dtypes.f32, axis=0 if turned else 1)
+    product = b.matmul(x, b.transpose(w, perm=(1, 0)) if turned else w)
+    return b.finish("quantised", [x], [b.relu(product)])
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("scales", "zero"), [((), None), ((35,), None), ((35,), 0), ((1,), 0)])
+def test_bytes_stay_bytes(scales: tuple[int, ...], zero: int | None, turned: bool) -> None:
+    graph = quantised(scales, turned=turned, zero=zero)
+    packed = prepack(graph, ())
+    assert "matmul_bytes" in [node.op for node in packed.nodes]
+    prelude, _ = hoist(packed, ())
+    assert "dequantize_linear" not in [node.op for node in packed.nodes]
+    assert {str(value.type.dtype) for value in prelude.outputs if value.type.shape != scales} >= {"i8"}  # pyright: ignore
+    program = place_program(packed, CpuTarget("exact", DEFAULT), "exact", DEFAULT)
+    oracle = ReferenceTarget("precise", DEFAULT).compile(graph)
+    for rows in (1, 5, 130, 0):
+        given = [RNG.normal(size=(rows, 70)).astype(np.float32)]
+        wanted = oracle.run(given)[0]
+        found = closeness(
+            program.run(given)[0],
+            wanted,
+            absolute=60 * epsilon(dtypes.f32) * np.abs(wanted).max(initial=1),
+        )
+        assert found.ok, found
+
+
+@pytest.mark.parametrize("other", [{"zero": 3}, {"zero": None, "dtype": dtypes.u8}, {"zero": 128, "dtype": dtypes.u8}])
+def test_other_quantised_weights_are_widened(other: dict[str, object]) -> None:
+    packed = prepack(quantised((35,), turned=False, **other), ())  # pyright: ignore
+    assert "matmul_bytes" not in [node.op for node in packed.nodes]
+
+
+def test_a_session_keeps_a_quantised_weight_narrow() -> None:
+    b = Builder()
+    x = b.input(TensorType(dtypes.f32, (symbol("n"), 128)))
+    q = b.constant(RNG.integers(-127, 127, (128, 64)).astype(np.int8))
+    w = b.dequantize_linear(q, b.constant(np.float32(0.1)), dtype=dtypes.f32)
+    program = compile_program(b.finish("g", [x], [b.matmul(x, w)]), CpuTarget("exact", DEFAULT), "exact", DEFAULT)
+    kept = [array.dtype for array in program.plan.graph.constants.values() if array.size >= q.type.shape[0]]  # pyright: ignore
+    assert kept == [np.dtype(np.int8)]

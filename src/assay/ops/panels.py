@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from assay.ir.dims import UNKNOWN, ceildiv
-from assay.ir.dtypes import FLOATS, NUMERIC, Array, DType
+from assay.ir.dtypes import FLOATS, NUMERIC, Array, DType, i8
 from assay.ir.facts import Fact
 from assay.ir.types import Shape, TensorType
 from assay.ops.linear import conv, conv_shape, merged
@@ -101,6 +101,31 @@ def _product_samples(rng: Rng, dtype: DType) -> Any:
 def matmul_panels(x: Array, panels: Array, *, columns: int) -> Array:
     """`matmul` of x with the matrix of `columns` columns that `panels` (⌈columns / width⌉, K, width) hold."""
     return np.matmul(x, _unpacked(panels, columns))
+
+
+def _bytes_parts(b: Any, x: Any, panels: Any, *, columns: int) -> Any:
+    return b.matmul(x, b.cast(_unpacked_parts(b, panels, columns), dtype=b.dtype(x)))
+
+
+def _bytes_samples(rng: Rng, dtype: DType) -> Any:
+    for shape, width in (((3, 5), 16), ((2, 3, 5), 4), ((5,), 16)):
+        panels = pack_panels.reference(draw(rng, i8, (5, 7), -127, 127), width=width)
+        yield draw(rng, dtype, shape), panels, {"columns": 7}
+
+
+@op(
+    "T, Q -> T",
+    T=FLOATS,
+    Q=(i8,),
+    shape=_product_shape,
+    parts=_bytes_parts,
+    compute=Compute.WIDE,
+    tolerance=Tolerance.ACCUMULATED,
+    samples=listed(_bytes_samples),
+)
+def matmul_bytes(x: Array, panels: Array, *, columns: int) -> Array:
+    """`matmul` of x with the matrix of 8-bit integers that `panels` hold: a weight in a quarter of the memory."""
+    return np.matmul(x, _unpacked(panels, columns).astype(x.dtype))
 
 
 # --- convolutions

@@ -1,8 +1,9 @@
 """Constant folding: what depends on constants alone is computed once, by the oracle.
 
 A node is folded if all its inputs are constants, it has no bodies and no effects, its results are
-tensors of at most 64 MiB, and it is not a mere view that would blow up (an `expand`, which costs
-nothing at run time). Weight-only work (transposes, casts, dequantisation) is hoisted out of the run this way.
+tensors of at most 64 MiB, and it is none that would blow up: an `expand`, which costs nothing at run time, or a
+dequantised matrix, which a target may rather read as it is stored. Weight-only work (transposes, casts) is hoisted
+out of the run this way.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from assay.ops import CORE
 from assay.ops.registry import carrier, evaluate
 
 _LARGEST = 64 << 20
+_MATRIX = 1 << 14
+"""Bytes from which on a dequantised tensor is worth keeping narrow."""
 
 
 def fold(graph: Graph) -> Graph:
@@ -50,7 +53,7 @@ def _with_folded_bodies(node: Node, visible: Mapping[Value, Array]) -> Node:
 
 def _computed(node: Node, constants: Mapping[Value, Array]) -> tuple[Array, ...] | None:
     definition = CORE.get(node.op)
-    if definition is None or definition.regions or definition.effects or definition.host or node.op == "expand":
+    if definition is None or definition.regions or definition.effects or definition.host or _blows_up(node):
         return None
     if not all(value is None or value in constants for value in node.inputs):
         return None
@@ -59,6 +62,10 @@ def _computed(node: Node, constants: Mapping[Value, Array]) -> tuple[Array, ...]
     arrays: list[Any] = [None if value is None else constants[value] for value in node.inputs]
     with np.errstate(all="ignore"):
         return evaluate(definition, arrays, node.attrs, [carrier(value.type) for value in node.outputs])
+
+
+def _blows_up(node: Node) -> bool:
+    return node.op == "expand" or (node.op == "dequantize_linear" and _bytes(node.outputs[0]) >= _MATRIX)
 
 
 def _bytes(value: Value) -> float:

@@ -280,9 +280,9 @@ def compile_program(graph: Graph, target: Target, mode: str, limits: Limits, *, 
 def _prepared(graph: Graph, target: Target, mode: str, limits: Limits) -> Graph:
     """The graph as the target likes it; what that makes of constants alone, such as packed weights, is computed now."""
     suited = target.prepare(graph, ())
-    if suited is graph:
-        return graph
     prelude, rest = hoist(suited, ())
+    if mode != "exact" or not prelude.nodes:
+        return suited
     ready = place_program(prelude, target, mode, limits).run(())
     made = dict(zip(prelude.outputs, ready, strict=True))
     inputs = tuple(value for value in rest.inputs if value not in made)

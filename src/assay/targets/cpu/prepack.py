@@ -7,12 +7,16 @@ of the way, and a weight that several nodes share is packed once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from typing import cast
 
-from assay.ir.dtypes import FLOATS
+import numpy as np
+
+from assay.ir.dtypes import FLOATS, f32, i8
 from assay.ir.graph import Graph, Node, Origin, Value
 from assay.ir.types import TensorType
+from assay.passes.dce import dce
 from assay.targets.cpu.kernels.matmul import panel_width
 from assay.targets.cpu.rewriting import Rewriting, begin, known_shape
 
@@ -20,9 +24,10 @@ from assay.targets.cpu.rewriting import Rewriting, begin, known_shape
 def prepack(graph: Graph, static: Collection[Value]) -> Graph:
     """`graph` with packed weights; `graph` itself if it has no weights."""
     packing = begin(graph, static)
+    makers = {value: node for node in graph.nodes for value in node.outputs}
     for node in graph.nodes:
-        packing.nodes.append(_packed(packing, node) or node)
-    return packing.finished(graph) if packing.made else graph
+        packing.nodes.append(_with_bytes(packing, graph, makers, node) or _packed(packing, node) or node)
+    return dce(packing.finished(graph)) if packing.made else graph
 
 
 def _packed(packing: Rewriting, node: Node) -> Node | None:
@@ -50,6 +55,47 @@ def _product(packing: Rewriting, node: Node, x: Value, w: Value) -> Node | None:
         return None
     panels = packing.once(w, lambda: _panels(packing, node.origin, w))
     return replace(node, op="matmul_panels", inputs=(x, panels), attrs={"columns": shape[1]})
+
+
+def _with_bytes(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], node: Node) -> Node | None:
+    """matmul(x, dequantize_linear(q, scale)) → matmul_bytes(x, pack_panels(q)) · scale: the weight stays 8 bits wide.
+
+    For f32, a q of two axes without a zero point, and one scale, or one for each column. The weight may be transposed.
+    """
+    x, w = node.inputs[:2] if node.op == "matmul" else (None, None)
+    made = makers.get(w) if w is not None else None
+    turned = made is not None and made.op == "transpose" and made.attrs["perm"] == (1, 0)
+    made = makers.get(cast(Value, made.inputs[0])) if made is not None and turned else made
+    if x is None or x in packing.known or made is None or made.op != "dequantize_linear":
+        return None
+    q, scale, *zeros = made.inputs
+    plain = all(zero is None or not graph.constants.get(zero, np.ones(1)).any() for zero in zeros)
+    if q is None or scale is None or not plain or not _are_bytes(packing, made, q, scale, turned):
+        return None
+    columns = known_shape(q)[0 if turned else 1]
+    width = panel_width(f32)
+    panels = packing.once((q, turned), lambda: _byte_panels(packing, node.origin, q, turned, width))
+    result = packing.emit(node.origin, "matmul_bytes", x, panels, columns=columns)
+    return replace(node, op="mul", inputs=(result, packing.once(scale, lambda: _flat(packing, node, scale))), attrs={})
+
+
+def _are_bytes(packing: Rewriting, made: Node, q: Value, scale: Value, turned: bool) -> bool:
+    """Whether the operands of a dequantisation are as `_with_bytes` takes them."""
+    known = q in packing.known and scale in packing.known and len(known_shape(q)) == 2
+    kinds = [value.type.dtype if isinstance(value.type, TensorType) else None for value in (q, scale, *made.outputs)]
+    alone = isinstance(scale.type, TensorType) and scale.type.shape in ((), (1,))
+    each = len(known_shape(scale)) == 1 and made.attrs["axis"] % 2 == (0 if turned else 1)
+    return known and kinds == [i8, f32, f32] and made.attrs["block"] == 0 and (alone or each)
+
+
+def _byte_panels(packing: Rewriting, origin: Origin, q: Value, turned: bool, width: int) -> Value:
+    matrix = packing.emit(origin, "transpose", q, perm=(1, 0)) if turned else q
+    return packing.emit(origin, "pack_panels", matrix, width=width)
+
+
+def _flat(packing: Rewriting, node: Node, scale: Value) -> Value:
+    """The scale, or the scales of all columns, along the last axis."""
+    return packing.reshape(node.origin, scale, (math.prod(known_shape(scale)),))
 
 
 def _convolution(packing: Rewriting, node: Node, x: Value, w: Value) -> Node | None:

@@ -3,12 +3,18 @@
    Operands: A, B, C. Numbers: M, N, K, B2; A's strides along two batch axes, m and k; B's along the batch
    axes, k and n (with PACKED, where B was laid out as panels beforehand: along the batch axes, and from
    panel to panel). The grid is (batch · M) × N, batch b being (b / B2, b % B2) of the two axes. C is dense.
+   With BYTES, which goes with PACKED, B has 8-bit integers.
    Elements: see lanes.h. Scratch: a `workspace`. */
 #include "panels.h"
 #include "tile.h"
 
 enum { ROW_BLOCK = 96, COLUMN_BLOCK = 256 };
-#if defined(PACKED) && defined(IN_PLACE)
+#ifdef BYTES
+typedef int8_t RIGHT;
+#else
+typedef T RIGHT;
+#endif
+#if defined(PACKED) && defined(IN_PLACE) && !defined(BYTES)
 enum { DEPTH = 768 };
 #else
 enum { DEPTH = 256 };
@@ -20,7 +26,7 @@ typedef struct {
 } workspace;
 
 /* Point `p` at the right side from k on, in `columns` columns from j on. */
-static void place_right(product *p, workspace *w, const int64_t *n, const T *b, int64_t k, int64_t j,
+static void place_right(product *p, workspace *w, const int64_t *n, const RIGHT *b, int64_t k, int64_t j,
                         int64_t columns) {
 #ifdef PACKED
   const int64_t along_k = PANEL, along_n = 1, next_panel = n[10], ready = 1;
@@ -30,7 +36,7 @@ static void place_right(product *p, workspace *w, const int64_t *n, const T *b, 
   const int64_t ready = along_n == 1 && columns % PANEL == 0 && p->rows <= ROWS; /* serves one tile only */
   b += k * along_k + j * along_n;
 #endif
-#ifdef IN_PLACE
+#if defined(IN_PLACE) && !defined(BYTES)
   if (ready) {
     p->b = b;
     p->b_step = along_k;
@@ -42,9 +48,15 @@ static void place_right(product *p, workspace *w, const int64_t *n, const T *b, 
   p->b = w->panels;
   p->b_step = PANEL;
   p->next_panel = PANEL * DEPTH;
+#ifdef BYTES
+  (void)along_k, (void)along_n;
+  for (int64_t i = 0; i * PANEL < columns; i++)
+    for (int64_t e = 0; e < p->length * PANEL; e++) w->panels[i * PANEL * DEPTH + e] = b[i * next_panel + e];
+#else
   for (int64_t i = 0; i * PANEL < columns; i++)
     copy_block(w->panels + i * PANEL * DEPTH, PANEL, b + i * next_panel, along_k, along_n, p->length,
                MIN(PANEL, columns - i * PANEL));
+#endif
 }
 
 /* Point `p` at the left side from k on. */
@@ -61,7 +73,7 @@ static void place_left(product *p, workspace *w, const int64_t *n, const T *a, i
 }
 
 /* `rows` rows of C in the columns c0 to c1, from `out` on. */
-static void block(const int64_t *n, workspace *w, const T *a, const T *b, T *out, int64_t rows, int64_t c0,
+static void block(const int64_t *n, workspace *w, const T *a, const RIGHT *b, T *out, int64_t rows, int64_t c0,
                   int64_t c1) {
   const int64_t N = n[1], K = n[2];
 #ifdef IN_PLACE
@@ -93,7 +105,7 @@ void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, in
     const int64_t batch = r / M, m = r % M, left = MIN(M - m, r1 - r);
     rows = CEIL_DIV(left, CEIL_DIV(left, ROW_BLOCK));
     const T *a = (const T *)c->p[0] + batch / n[3] * n[4] + batch % n[3] * n[5] + m * n[6];
-    const T *b = (const T *)c->p[1] + batch / n[3] * n[8] + batch % n[3] * n[9];
+    const RIGHT *b = (const RIGHT *)c->p[1] + batch / n[3] * n[8] + batch % n[3] * n[9];
     for (int64_t j = c0; j < c1; j += COLUMN_BLOCK) {
       const int64_t end = MIN(c1, j + COLUMN_BLOCK);
       block(n, (workspace *)scratch, a, b, (T *)c->p[2] + r * N + j, rows, j, end);

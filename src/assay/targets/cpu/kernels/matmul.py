@@ -96,14 +96,29 @@ def matmul_panels(p: Planner, node: Node) -> None:
     multiply(p, View(x.buffer, x.dtype, (1, rows, depth), (0, depth, 1), x.offset), panels, out, out.shape[-1])
 
 
-def multiply(p: Planner, x: View, panels: View, out: View, columns: Dim) -> None:
-    """Rows of x, which has a batch axis before them, times a matrix that lies as panels."""
+def other_byte_width(node: Node) -> str:
+    """As `other_width`, for panels of bytes: what they are multiplied with says how wide they are."""
+    x, panels = node.inputs[:2]
+    return "" if shape_of(panels)[-1] == panel_width(dtype_of(x)) else "panels of another width have no kernel"
+
+
+@emits("matmul_bytes", (dtypes.f32,), unless=other_byte_width)
+def matmul_bytes(p: Planner, node: Node) -> None:
+    """As `matmul_panels`; bytes are widened a block at a time."""
+    x, panels, out = p.dense(node.inputs[0]), p.dense(node.inputs[1]), p.result(node.outputs[0])
+    rows, depth = product(x.shape[:-1]), x.shape[-1]
+    flat = View(x.buffer, x.dtype, (1, rows, depth), (0, depth, 1), x.offset)
+    multiply(p, flat, panels, out, out.shape[-1], BYTES="")
+
+
+def multiply(p: Planner, x: View, panels: View, out: View, columns: Dim, **words: str) -> None:
+    """Rows of x, which has a batch axis before them, times a matrix that lies as panels; `words` for c/gemm.h."""
     batch, rows, depth = x.shape
     batch_step, row_step, step = x.strides
     next_panel = depth * panel_width(x.dtype)
     row_grain, col_grain = grains(batch * rows, columns)
     p.step(
-        template("gemm.h", PACKED="", **arithmetic(x.dtype)),
+        template("gemm.h", PACKED="", **words, **arithmetic(x.dtype)),
         [x, panels, out],
         [rows, columns, depth, 1, batch_step, 0, row_step, step, 0, 0, next_panel],
         rows=batch * rows,
