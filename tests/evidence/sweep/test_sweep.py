@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import random
 import subprocess
@@ -10,12 +11,14 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from assay.errors import BadFeed, NotFound
 from assay.evidence.records import Case, Environment, Record, append, read
 from assay.evidence.sweep.executors import make_executor
 from assay.evidence.sweep.jobs import Job, Limits, Shard, parse_shard, part
 from assay.evidence.sweep.run import Settings, model_jobs, op_jobs, remaining, sweep
+from assay.evidence.sweep.subjects import named_tensors
 from assay.evidence.sweep.worker import run
 
 SETTINGS = Settings(Environment("now"), Limits(200.0, 4 << 30), 1, 1)
@@ -206,3 +209,10 @@ def test_a_ray_cluster_of_two_workers(tmp_path: Path) -> None:
         ray.shutdown()
     assert sorted(record.case for record in found) == sorted(job.case for job in jobs()[:3])
     assert {record.status for record in found} == {"pass"}
+
+
+def test_names_of_tensors() -> None:
+    one = torch.ones(1)
+    assert [name for name, _ in named_tensors({"a": [one, 3], "b": one})] == ["a.0", "b"]
+    library = importlib.import_module("diffusers.models.unets.unet_2d_condition")
+    assert [name for name, _ in named_tensors(library.UNet2DConditionOutput(one))] == ["0"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -142,10 +143,14 @@ def _of_op(configuration: Configuration) -> Subject:
 
 
 def named_tensors(nested: Any) -> Iterator[tuple[str, Tensor]]:
-    """The tensors among the leaves of something nested, each with the path to it."""
-    for path, leaf in pytree.tree_flatten_with_path(nested)[0]:
+    """The tensors among the leaves of something nested, each with the path to it, or else with its number."""
+    try:
+        leaves = [(pytree.keystr(path), leaf) for path, leaf in pytree.tree_flatten_with_path(nested)[0]]
+    except ValueError:  # a library's class whose fields torch was told without their names
+        leaves = [(str(index), leaf) for index, leaf in enumerate(pytree.tree_leaves(nested))]
+    for path, leaf in leaves:
         if isinstance(leaf, Tensor):
-            yield pytree.keystr(path).strip(".[]'\"").replace("']['", "."), leaf
+            yield ".".join(re.findall(r"[^\[\]'.]+", path)), leaf
 
 
 def named_arrays(nested: Any) -> dict[str, Array]:
