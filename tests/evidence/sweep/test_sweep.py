@@ -20,6 +20,7 @@ from assay.evidence.sweep.jobs import Job, Limits, Shard, parse_shard, part
 from assay.evidence.sweep.run import Settings, model_jobs, op_jobs, remaining, sweep
 from assay.evidence.sweep.subjects import named_tensors
 from assay.evidence.sweep.worker import run
+from assay.zoo.torch._torchvision import declare_operators
 
 SETTINGS = Settings(Environment("now"), Limits(200.0, 4 << 30), 1, 1)
 MODELS = ["Mnist", "Autoencoder (linear)", "Autoencoder (conv)"]
@@ -214,5 +215,6 @@ def test_a_ray_cluster_of_two_workers(tmp_path: Path) -> None:
 def test_names_of_tensors() -> None:
     one = torch.ones(1)
     assert [name for name, _ in named_tensors({"a": [one, 3], "b": one})] == ["a.0", "b"]
+    declare_operators()
     library = importlib.import_module("diffusers.models.unets.unet_2d_condition")
     assert [name for name, _ in named_tensors(library.UNet2DConditionOutput(one))] == ["0"]
