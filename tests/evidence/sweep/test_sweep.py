@@ -10,16 +10,19 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from assay.errors import BadFeed, NotFound
 from assay.evidence.records import Case, Environment, Record, append, read
+from assay.evidence.sweep import subjects
 from assay.evidence.sweep.executors import make_executor
 from assay.evidence.sweep.jobs import Job, Limits, Shard, parse_shard, part
 from assay.evidence.sweep.run import Settings, model_jobs, op_jobs, remaining, sweep
-from assay.evidence.sweep.subjects import named_tensors
+from assay.evidence.sweep.subjects import Subject, named_tensors
 from assay.evidence.sweep.worker import run
+from assay.zoo.torch import MODELS as MODELS_BY_NAME
 from assay.zoo.torch._torchvision import declare_operators
 
 SETTINGS = Settings(Environment("now"), Limits(200.0, 4 << 30), 1, 1)
@@ -218,3 +221,23 @@ def test_names_of_tensors() -> None:
     declare_operators()
     library = importlib.import_module("diffusers.models.unets.unet_2d_condition")
     assert [name for name, _ in named_tensors(library.UNet2DConditionOutput(one))] == ["0"]
+
+
+@pytest.mark.parametrize(("name", "most"), [("Llama", 0), ("Falcon", 0), ("Llama", 1 << 30), ("speecht5-tts", 1 << 30)])
+def test_narrow_weights_are_widened(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subjects, "_MOST", most)
+    model = MODELS_BY_NAME[name]
+    module = model.build().to(torch.bfloat16)
+    before = {key: value.clone() for key, value in module.state_dict().items()}
+    inputs = {
+        key: value.bfloat16() if value.is_floating_point() else value for key, value in model.example(module).items()
+    }
+    found = Subject(module, inputs).exact().outputs
+    for key, value in module.state_dict().items():
+        assert value.dtype == before[key].dtype
+        assert torch.equal(value, before[key])
+    wide = {key: value.float() if value.is_floating_point() else value for key, value in inputs.items()}
+    expected = Subject(module.float(), wide).run(module).outputs
+    for key, value in expected.items():
+        assert found[key].dtype == np.float32
+        np.testing.assert_allclose(found[key], value, rtol=1e-4, atol=1e-4 * np.abs(value).max())

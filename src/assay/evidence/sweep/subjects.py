@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
@@ -20,6 +21,10 @@ from assay.frontends.torch.types import dtype_of, to_array
 from assay.ir.dtypes import Array
 from assay.zoo.torch import find
 
+_FULL = 4
+"""Bytes of a number from which on a model is compared with f64."""
+_MOST = 16 << 30
+"""Bytes of widened weights that are there at once."""
 _SEED = 1
 """Of the random numbers that a model draws while it runs."""
 
@@ -104,15 +109,14 @@ class Subject:
         return {name: to_array(each.grad.clone()) for name, each in named if each.grad is not None}
 
     def exact(self) -> Results:
-        """The results in f64. The module is afterwards what it was: widening loses nothing."""
-        inputs, args = pytree.tree_map(_wide, (self.inputs, self.args))
-        kinds = {each.dtype for each in self.module.parameters()} | {torch.float32}
-        narrow = min((kind for kind in kinds if kind.is_floating_point), key=lambda kind: kind.itemsize)
-        try:
-            wide = Subject(self.module.double(), inputs, self.mode, args, self.inner)
-            return wide.run(wide.module)
-        finally:
-            self.module.to(narrow)
+        """The results in f64; of a model with weights of 16 bits in f32. The module is afterwards what it was: widening
+        loses nothing."""
+        narrow = any(each.dtype.itemsize < _FULL for each in self.module.parameters())
+        wide = torch.float32 if narrow else torch.float64
+        taken = sum(each.numel() for each in self.module.parameters()) * wide.itemsize
+        with (widened if taken <= _MOST else widened_by_part)(self.module, wide):
+            inputs, args = pytree.tree_map(_as(wide), (self.inputs, self.args))
+            return Subject(self.module, inputs, self.mode, args, self.inner).run(self.module)
 
     def types(self) -> dict[str, str]:
         """The inputs by name, as text."""
@@ -120,8 +124,43 @@ class Subject:
         return {name: f"{dtype_of(each.dtype)}{list(each.shape)}" for name, each in given}
 
 
-def _wide(leaf: Any) -> Any:
-    return leaf.double() if torch.is_tensor(leaf) and leaf.is_floating_point() else leaf
+def _as(dtype: torch.dtype) -> Callable[[Any], Any]:
+    return lambda leaf: leaf.to(dtype) if torch.is_tensor(leaf) and leaf.is_floating_point() else leaf
+
+
+@contextmanager
+def widened(module: nn.Module, dtype: torch.dtype, deep: bool = True) -> Generator[None]:
+    """Inside, the parameters and buffers of a module (with `deep`, of its parts too) that are narrower floats are of a
+    wider dtype."""
+    tensors = [*module.parameters(deep), *module.buffers(deep)]
+    kept = {each: each.dtype for each in tensors if each.is_floating_point() and each.dtype.itemsize < dtype.itemsize}
+    for each in kept:
+        each.data = each.data.to(dtype)
+    try:
+        yield
+    finally:
+        for each, before in kept.items():
+            each.data = each.data.to(before)
+
+
+@contextmanager
+def widened_by_part(module: nn.Module, dtype: torch.dtype) -> Generator[None]:
+    """Inside, every part of a module computes with wider weights, which it has only while it is called: the memory of
+    the largest part is enough, where that of all is not there."""
+    under_way: dict[nn.Module, ExitStack] = {}
+
+    def before(part: nn.Module, *_: Any) -> None:
+        under_way[part] = ExitStack()
+        under_way[part].enter_context(widened(part, dtype, deep=False))
+
+    def after(part: nn.Module, *_: Any) -> None:
+        under_way.pop(part).close()
+
+    with ExitStack() as hooks:
+        for part in module.modules():
+            hooks.callback(part.register_forward_pre_hook(before).remove)
+            hooks.callback(part.register_forward_hook(after, always_call=True).remove)
+        yield
 
 
 def make_subject(job: Job) -> Subject:

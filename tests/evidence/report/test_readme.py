@@ -1,0 +1,50 @@
+"""The table of models in a README, and reports in some forms alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from evidence.report.samples import synthetic
+
+from assay.errors import NotFound
+from assay.evidence.report import made, write, write_readme
+from assay.evidence.report.readme import BEGIN, END
+
+
+def test_the_table_stands_between_its_marks_and_leads_to_the_pages(tmp_path: Path) -> None:
+    records = synthetic()
+    report = made(records, "Models")
+    write(tmp_path / "docs" / "models", report, ["markdown"])
+    page = tmp_path / "README.md"
+    page.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    write_readme(page, report, records, tmp_path / "docs" / "models")
+    text = page.read_text()
+    assert text.startswith(f"before\n{BEGIN}\n")
+    assert text.endswith(f"\n{END}\nafter\n")
+    assert "old" not in text
+    rows = [line for line in text.splitlines() if line.startswith("| [")]
+    assert len(rows) == len(report.tables["models"].rows)
+    links = {line.split("](<")[1].split(">)")[0] for line in rows}
+    assert links
+    assert all((tmp_path / link).is_file() for link in links)
+    first = report.tables["models"].rows[0]
+    status = report.tables["models"].place("status")
+    assert str(first[status]).replace("_", "\\_") in rows[0]
+
+
+def test_a_page_without_marks_is_left_alone(tmp_path: Path) -> None:
+    page = tmp_path / "README.md"
+    page.write_text("nothing\n")
+    records = synthetic()
+    with pytest.raises(NotFound, match="no place for the table"):
+        write_readme(page, made(records, "Models"), records, tmp_path)
+    assert page.read_text() == "nothing\n"
+
+
+@pytest.mark.parametrize(("form", "ending"), [("markdown", ".md"), ("html", ".html"), ("data", ".csv")])
+def test_only_one_form(tmp_path: Path, form: str, ending: str) -> None:
+    written = write(tmp_path, made(synthetic(), "Models"), [form])
+    endings = {Path(name).suffix for name in written}
+    assert ending in endings
+    assert not endings & ({".md", ".html", ".csv"} - {ending})
