@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from assay.evidence.sweep.accuracy import judged
-from assay.evidence.sweep.subjects import Subject
+from assay.evidence.sweep.subjects import SEED, Subject, named_arrays
+from assay.ir.dtypes import Array
 from assay.ops.registry import widen
 from assay.zoo.torch import MODELS
 from models.torch.common import clean_compiler as clean_compiler
@@ -24,13 +25,18 @@ def test_one_graph_for_all_lengths(name: str) -> None:
     model = MODELS[name]
     module = model.build()
     compiled = torch.compile(module, backend="assay", dynamic=True)
-    calls = [Subject(module, model.example(module, length)) for length in model.lengths]
+    seen: list[tuple[Subject, dict[str, Array], dict[str, Array]]] = []
     with watched() as work:
-        found = [call.run(compiled).outputs for call in calls]
-    for call, outputs in zip(calls, found, strict=True):
-        plain, exact = call.run(module).outputs, call.exact().outputs
-        assert outputs.keys() == plain.keys() == exact.keys()
-        verdicts = [judged(key, outputs[key], plain[key], widen(exact[key])) for key in plain]
+        for length in model.lengths:
+            subject = Subject(module, model.example(module, length))
+            torch.manual_seed(SEED)
+            plain = named_arrays(module(**subject.inputs))
+            torch.manual_seed(SEED)
+            seen.append((subject, plain, named_arrays(compiled(**subject.inputs))))
+    for subject, plain, found in seen:
+        exact = subject.exact().outputs
+        assert found.keys() == plain.keys() == exact.keys()
+        verdicts = [judged(key, found[key], plain[key], widen(exact[key])) for key in plain]
         assert all(verdict.ok for verdict in verdicts), verdicts
     assert len(work.graphs) == GRAPHS.get(name, 1)
     assert work.nodes_run > 0

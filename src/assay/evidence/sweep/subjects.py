@@ -25,7 +25,7 @@ _FULL = 4
 """Bytes of a number from which on a model is compared with f64."""
 _MOST = 16 << 30
 """Bytes of widened weights that are there at once."""
-_SEED = 1
+SEED = 1
 """Of the random numbers that a model draws while it runs."""
 
 
@@ -88,7 +88,7 @@ class Subject:
 
         Each time the same random numbers are drawn.
         """
-        torch.default_generator.manual_seed(_SEED)
+        torch.default_generator.manual_seed(SEED)
         self.module.zero_grad(set_to_none=True)
         with torch.set_grad_enabled(self.trains):
             outcome = call(*self.args, **self.inputs)
