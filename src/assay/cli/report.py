@@ -53,7 +53,8 @@ def report(
         for check in found.checks:
             if not check.ok:
                 out.text(f"self-check failed: {check.name}: {check.detail}")
-        out.text(f"{len(found.pages)} pages, {len(found.tables)} tables, {len(written)} files: {output / 'index.html'}")
+        first = "index.html" if "html" in (form or FORMS) else written[0]
+        out.text(f"{len(found.pages)} pages, {len(found.tables)} tables, {len(written)} files: {output / first}")
         checks = [{"name": each.name, "ok": each.ok, "detail": each.detail} for each in found.checks]
         out.result({"files": len(written), "checks": checks})
     if not all(check.ok for check in found.checks):
