@@ -25,7 +25,7 @@ VERBS = ("add", "mul", "view", "permute", "convolution", "addmm", "softmax", "ge
 FAILURES = (
     ("lower", "frontends.torch", "LowerFailed", "{op} with a symbolic stride of {number}"),
     ("compile", "targets.ttnn.tiles", "CompileFailed", "a shard of {number} bytes does not fit into L1 of {number}"),
-    ("compile", "targets.cpu.emit", "CompileFailed", "cc ended with code {number} for /tmp/assay-{number}/segment.c"),
+    ("compile", "targets.cpu.emit", "CompileFailed", "cc ended with code {number} for segment {number}"),
     ("run", "runtime.session", "RunFailed", "{op} got index {number} of {number}"),
     ("accuracy", "targets.vulkan.shaders", "Differs", "{op} is {number} from the exact value, {number} allowed"),
     ("run", "", "Killed", "signal {number} after {number} s in worker {number}"),

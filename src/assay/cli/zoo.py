@@ -40,21 +40,29 @@ def list_(library: LibraryOption = None, json: JsonOption = None) -> None:
 def show(name: NameArgument, json: JsonOption = None) -> None:
     """Show how a model is made in its two sizes, and what each is called with."""
     with reporting(json) as report:
-        known = _names()
-        if name not in known:
-            raise NotFound(f"the zoo has no model '{name}'", hint=hint_for(name, known))
-        model = known[name]
+        model = _found(name)
         facts = {**_facts(model), **_details(model)}
         report.table("", ("", ""), [(key, _told(value)) for key, value in facts.items() if value not in ("", [])])
         report.result(facts)
 
 
 def _names() -> dict[str, Model]:
-    if importlib.util.find_spec("torch") is None:
-        raise NotFound("torch is not installed", hint="`make zoo` installs it and the libraries of the models")
+    _check_torch()
     from assay.zoo.torch import NAMES
 
     return NAMES
+
+
+def _found(name: str) -> Model:
+    _check_torch()
+    from assay.zoo.torch import find
+
+    return find(name)
+
+
+def _check_torch() -> None:
+    if importlib.util.find_spec("torch") is None:
+        raise NotFound("torch is not installed", hint="`make zoo` installs it and the libraries of the models")
 
 
 def _row(model: Model) -> tuple[object, ...]:

@@ -17,6 +17,7 @@ import numpy as np
 from assay.errors import AssayError
 from assay.evidence.engines import Engine, ModelOnTarget, engine
 from assay.evidence.peers import Model
+from assay.evidence.reasons import summary
 
 STATUS_OF_STAGE = {
     "import": "fail_import",
@@ -73,8 +74,7 @@ def _failed(error: Exception, stage: str, seconds: float) -> Attempt:
         return Attempt(STATUS_OF_STAGE[error.stage], error.stage, f"{error.message}{where}", seconds)
     kind = type(error).__name__
     status = "unsupported" if kind in _UNSUPPORTED else STATUS_OF_STAGE[stage]
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return Attempt(status, stage, f"{kind}: {lines[0] if lines else ''}", seconds)
+    return Attempt(status, stage, summary(error), seconds)
 
 
 def serve(spec: str, line: Connection) -> None:

@@ -41,3 +41,18 @@ def cpu_of_all() -> float | None:
         user, nice, system, _idle, _wait, hard, soft, stolen = map(int, words)
         return (user + nice + system + hard + soft + stolen) / os.sysconf("SC_CLK_TCK")
     return None
+
+
+def memory_of(process: int | str, field: str) -> int | None:
+    """Bytes of a process (`self` is this one) that are in memory (VmRSS), or the most so far (VmHWM)."""
+    with suppress(OSError):
+        for line in Path(f"/proc/{process}/status").read_text().splitlines():
+            if line.startswith(f"{field}:"):
+                return int(line.split()[1]) * 1024
+    return None
+
+
+def forget_peak() -> None:
+    """Let the most memory of this process so far be what it has now, where the system can do that."""
+    with suppress(OSError):
+        Path("/proc/self/clear_refs").write_text("5")

@@ -20,6 +20,7 @@ import numpy as np
 from assay.errors import AssayError, BadFeed
 from assay.evidence.compare import closeness
 from assay.evidence.compare_models import allowed_error
+from assay.evidence.reasons import summary
 from assay.ir import dtypes
 from assay.ir.dtypes import Array
 from assay.ops.registry import widen
@@ -162,8 +163,7 @@ def reason_of(error: Exception) -> str:
     """An error in one line."""
     if isinstance(error, AssayError):
         return error.message
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"
+    return summary(error)
 
 
 def torch_model(subject: Subject) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from assay.errors import NotFound
 from assay.evidence.bench_picture import picture
 from assay.evidence.bench_records import SELF, Match, Result, Run, Spread
+from assay.evidence.marks import put_between
 
 _BEGIN = "<!-- bench: begin (written by `assay bench`) -->"
 _END = "<!-- bench: end -->"
@@ -15,13 +15,9 @@ _END = "<!-- bench: end -->"
 
 def write_page(path: Path, run: Run) -> None:
     """Put the tables between their marks into a page that has them, and the picture beside it."""
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    if _BEGIN not in text or _END not in text:
-        raise NotFound(f"'{path}' has no place for the tables", hint=f"it needs the lines {_BEGIN} and {_END}")
     drawn = path.with_suffix(".svg")
+    put_between(path, _BEGIN, _END, tables(run, drawn.name))
     drawn.write_text(picture(run), encoding="utf-8")
-    head, tail = text[: text.index(_BEGIN) + len(_BEGIN)], text[text.index(_END) :]
-    path.write_text(f"{head}\n{tables(run, drawn.name)}\n{tail}", encoding="utf-8")
 
 
 def tables(run: Run, drawn: str) -> str:

@@ -8,11 +8,11 @@ import resource
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from assay.evidence.bench_machine import forget_peak, memory_of
 from assay.evidence.bench_models import Material, reason_of
 from assay.evidence.bench_peers import ENTRIES, Contestant
 from assay.ir.dtypes import Array
@@ -81,7 +81,7 @@ def _prepared(task: Task) -> tuple[Contestant, Ready]:
     contestant = ENTRIES[task.contestant].make(task.material, task.threads, task.target)
     before = _memory("VmRSS")
     contestant.read()
-    _forget_peak()
+    forget_peak()
     prepared = _timed(contestant.prepare)
     first_run = _timed(contestant.run)
     outputs = contestant.outputs()
@@ -110,14 +110,4 @@ def _timed(action: Callable[[], object]) -> float:
 
 def _memory(key: str) -> int:
     """Bytes of the process that are in memory (VmRSS), or the most so far (VmHWM); without Linux always the most."""
-    with suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith(f"{key}:"):
-                return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def _forget_peak() -> None:
-    """Let the most memory so far be what there is now, where the system can do that."""
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
+    return memory_of("self", key) or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

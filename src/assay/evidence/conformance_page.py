@@ -11,6 +11,7 @@ from pathlib import Path
 
 from assay.evidence.conformance import Outcome, excuse
 from assay.evidence.engines import engine
+from assay.evidence.marks import has_place, put_between
 from assay.evidence.suite import KINDS
 
 _BEGIN = "<!-- conformance: begin (written by `assay conformance`) -->"
@@ -31,11 +32,8 @@ def write_page(path: Path, outcome: Outcome, command: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page(outcome, command), encoding="utf-8")
     readme = path.resolve().parent.parent / "README.md"
-    if readme.is_file():
-        text = readme.read_text(encoding="utf-8")
-        if _BEGIN in text and _END in text:
-            head, tail = text[: text.index(_BEGIN) + len(_BEGIN)], text[text.index(_END) :]
-            readme.write_text(f"{head}\n{counts_table(outcome)}\n{tail}", encoding="utf-8")
+    if has_place(readme, _BEGIN, _END):
+        put_between(readme, _BEGIN, _END, counts_table(outcome))
 
 
 def page(outcome: Outcome, command: str) -> str:

@@ -42,11 +42,6 @@ class Records:
     records: tuple[Record, ...]
     damaged: tuple[Damage, ...] = ()
 
-    def latest(self) -> tuple[Record, ...]:
-        """The last record of each case, in the order of the cases."""
-        found = {record.case: record for record in self.records}
-        return tuple(found[case] for case in sorted(found))
-
 
 def append(path: Path, record: Record) -> None:
     """Add a record to a file. When this returns the line is on disk; nothing can leave half a line among others."""

@@ -6,8 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from assay.errors import NotFound
+from assay.evidence.marks import put_between
 from assay.evidence.records import Record, Records
+from assay.evidence.records.merge import merged
 from assay.evidence.report.cells import Table, written
 from assay.evidence.report.markdown import table_lines
 from assay.evidence.report.write import Report
@@ -22,13 +23,8 @@ _SHOWN = (
 
 def write_readme(path: Path, report: Report, records: Records, folder: Path) -> None:
     """Put the table between its marks into a page that has them; names lead to the pages in `folder`."""
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    if BEGIN not in text or END not in text:
-        raise NotFound(f"'{path}' has no place for the table", hint=f"it needs the lines {BEGIN} and {END}")
     up = Path(os.path.relpath(folder, path.parent)).as_posix() + "/"
-    block = "\n".join(_block(report, records.latest(), up))
-    head, tail = text[: text.index(BEGIN) + len(BEGIN)], text[text.index(END) :]
-    path.write_text(f"{head}\n{block}\n{tail}", encoding="utf-8")
+    put_between(path, BEGIN, END, "\n".join(_block(report, merged(records.records), up)))
 
 
 def _block(report: Report, records: tuple[Record, ...], up: str) -> Iterator[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 
@@ -16,16 +15,6 @@ from assay.ops.registry import widen
 
 _LEAST_CLASSES = 10
 """From so many elements on, the last axis may be scores of classes or tokens."""
-
-
-def judged_all(
-    names: Sequence[str], found: Sequence[Array], plain: Sequence[Array], exact: Sequence[Array]
-) -> list[Output]:
-    """As `judged`, for all results; results that are missing or too many are judged as wrong."""
-    outputs = [judged(*each) for each in zip(names, found, plain, exact, strict=False)]
-    if len(found) == len(plain) == len(exact):
-        return outputs
-    return [*outputs, Output("all", "", False, f"{len(found)} tensors instead of {len(plain)}")]
 
 
 def judged(name: str, found: Array, plain: Array, exact: Array) -> Output:

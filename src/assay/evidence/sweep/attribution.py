@@ -13,7 +13,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
 
 from assay.evidence.sweep.accuracy import judged
-from assay.evidence.sweep.subjects import Subject
+from assay.evidence.sweep.subjects import Subject, floats_as
 from assay.frontends.torch.decompositions import decompositions, kept_whole, wide_gradients
 from assay.frontends.torch.importer import origin_of
 from assay.frontends.torch.types import has_array, to_array
@@ -50,7 +50,7 @@ class _Search:
             results = plain.run(*arguments)
             exact = _Kept(module)
             with torch.no_grad():
-                exact.run(*map(_wide, arguments))
+                exact.run(*map(floats_as(torch.float64), arguments))
             self.values.clear()
             compiled(*arguments)
             self.found = self.found or self._first_wrong(module, plain.kept, exact.kept)
@@ -82,10 +82,6 @@ class _Kept(fx.Interpreter):
         if isinstance(result, torch.Tensor):
             self.kept[n.name] = result.detach()
         return result
-
-
-def _wide(value: Any) -> Any:
-    return value.double() if torch.is_tensor(value) and value.is_floating_point() else value
 
 
 def first_wrong(subject: Subject, target: str) -> Suspect | None:

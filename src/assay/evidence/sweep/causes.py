@@ -9,6 +9,7 @@ from pathlib import Path
 
 import assay
 from assay.errors import AssayError
+from assay.evidence.reasons import first_line
 from assay.evidence.records import Cause
 from assay.evidence.records.causes import normalised
 
@@ -27,7 +28,7 @@ def cause_of(error: BaseException, stage: str) -> Cause:
     known = isinstance(inner, AssayError)
     if known:
         stage = _STAGES.get(inner.stage, inner.stage)
-    detail = inner.message if isinstance(inner, AssayError) else _first_line(inner)
+    detail = inner.message if isinstance(inner, AssayError) else first_line(inner)
     where = inner.where if isinstance(inner, AssayError) else ""
     frames = [(frame.filename, frame.name) for frame in traceback.extract_tb(inner.__traceback__)]
     component, frame = _place(frames)
@@ -46,16 +47,6 @@ def _innermost(error: BaseException) -> BaseException:
     """What a wrapper such as torch's BackendCompilerFailed was raised for."""
     inner = getattr(error, "inner_exception", None)
     return _innermost(inner) if isinstance(inner, BaseException) else error
-
-
-def summary(error: BaseException) -> str:
-    """An exception in one line."""
-    return f"{type(error).__name__}: {_first_line(error)}"
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0] if lines else ""
 
 
 def _place(frames: Iterable[tuple[str, str]]) -> tuple[str, str]:

@@ -163,7 +163,7 @@ def _running(act: Callable[[Any], Any]) -> Callable[[str], Patch]:
     def make(op: str) -> Generator[None]:
         from assay.frontends.torch import dialect
 
-        function = cast(Any, dialect)._function
+        function = dialect.function_of
 
         def broken(target: str) -> Any:
             found = function(target)
@@ -173,7 +173,7 @@ def _running(act: Callable[[Any], Any]) -> Callable[[str], Patch]:
 
             return acting if target == op else found
 
-        with _without_rule(op), patch.object(dialect, "_function", broken):
+        with _without_rule(op), patch.object(dialect, "function_of", broken):
             yield
 
     return make

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import assay
-from assay.evidence.bench_machine import described
+from assay.evidence.bench_machine import described, memory_of
 from assay.evidence.records import Environment
 
 _PACKAGES = ("assay", "torch", "numpy", "ml_dtypes", "torchvision", "timm", "transformers", "diffusers", "ultralytics")
@@ -39,25 +39,11 @@ def commit() -> str:
     return ""
 
 
-def restart_peak_memory() -> None:
-    """Count the peak of this process's memory from now on, where the system can do that."""
-    with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")
-
-
 def peak_memory() -> int | None:
     """The most memory that this process had since the count began; None where the system does not tell."""
-    return _status("self", "VmHWM")
+    return memory_of("self", "VmHWM")
 
 
 def resident_memory(process: int) -> int:
     """The memory that a process has now; 0 if it is gone."""
-    return _status(str(process), "VmRSS") or 0
-
-
-def _status(process: str, field: str) -> int | None:
-    with suppress(OSError):
-        for line in Path(f"/proc/{process}/status").read_text().splitlines():
-            if line.startswith(f"{field}:"):
-                return int(line.split()[1]) * 1024
-    return None
+    return memory_of(process, "VmRSS") or 0

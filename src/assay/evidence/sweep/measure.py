@@ -12,14 +12,16 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from assay.evidence.bench_machine import forget_peak
+from assay.evidence.reasons import summary
 from assay.evidence.records import Cause, Output, Record
+from assay.evidence.records.diff import part_of_allowed
 from assay.evidence.sweep.accounts import configurations, op_uses, transfers
 from assay.evidence.sweep.accuracy import judged
 from assay.evidence.sweep.attribution import first_wrong
-from assay.evidence.sweep.causes import summary
 from assay.evidence.sweep.draft import Draft
 from assay.evidence.sweep.jobs import Job
-from assay.evidence.sweep.machine import peak_memory, restart_peak_memory
+from assay.evidence.sweep.machine import peak_memory
 from assay.evidence.sweep.subjects import Results, Subject, make_subject
 from assay.ir.dtypes import Array
 from assay.ops.registry import widen
@@ -60,7 +62,7 @@ def _measured(draft: Draft, make: Callable[[Job], Subject]) -> Record:
     draft.known |= {"inputs": subject.types(), "parameters": parameters}
     draft.enter("baseline")
     truth = _truth(draft, subject)
-    restart_peak_memory()
+    forget_peak()
     options = Options(target=case.target)
     found = _cold(draft, subject, options)
     gc.collect()
@@ -179,9 +181,8 @@ def _against(found: Mapping[str, Array], plain: Mapping[str, Array], exact: Mapp
 
 def _excess(output: Output) -> float:
     """The error in parts of what rounding explains."""
-    if output.max_abs is None or not output.allowed:
-        return float(not output.ok)
-    return output.max_abs / output.allowed
+    found = part_of_allowed(output)
+    return float(not output.ok) if found is None else found
 
 
 def _inaccuracy(draft: Draft, subject: Subject, wrong: list[Output]) -> Cause:

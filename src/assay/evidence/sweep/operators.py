@@ -12,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from assay.errors import NotFound
 from assay.evidence.records import Configuration
+from assay.frontends.torch.dialect import function_of
 from assay.frontends.torch.types import torch_dtype
 from assay.ir import dtypes
 
@@ -38,12 +39,10 @@ class Operator(nn.Module):
 
 def find_operator(name: str) -> Any:
     """torch's operator called `aten.add.Tensor`; NotFound if it has none."""
-    found: Any = torch.ops
-    for part in name.split("."):
-        found = getattr(found, part, None)
-        if found is None:
-            raise NotFound(f"torch has no operator '{name}'")
-    return found
+    try:
+        return function_of(name)
+    except AttributeError as error:
+        raise NotFound(f"torch has no operator '{name}'") from error
 
 
 def example(configuration: Configuration) -> dict[str, Tensor]:

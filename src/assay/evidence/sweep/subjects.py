@@ -115,7 +115,7 @@ class Subject:
         wide = torch.float32 if narrow else torch.float64
         taken = sum(each.numel() for each in self.module.parameters()) * wide.itemsize
         with (widened if taken <= _MOST else widened_by_part)(self.module, wide):
-            inputs, args = pytree.tree_map(_as(wide), (self.inputs, self.args))
+            inputs, args = pytree.tree_map(floats_as(wide), (self.inputs, self.args))
             return Subject(self.module, inputs, self.mode, args, self.inner).run(self.module)
 
     def types(self) -> dict[str, str]:
@@ -124,7 +124,8 @@ class Subject:
         return {name: f"{dtype_of(each.dtype)}{list(each.shape)}" for name, each in given}
 
 
-def _as(dtype: torch.dtype) -> Callable[[Any], Any]:
+def floats_as(dtype: torch.dtype) -> Callable[[Any], Any]:
+    """What turns floating tensors into ones of a dtype and leaves everything else alone."""
     return lambda leaf: leaf.to(dtype) if torch.is_tensor(leaf) and leaf.is_floating_point() else leaf
 
 

@@ -78,13 +78,13 @@ def _opaque(lowering: Lowering, node: Node, inputs: Sequence[Value | None], reas
 
 def _acts(node: Node) -> bool:
     """Whether the op must run even if nobody reads its results: it checks something, or draws random numbers."""
-    function = _function(node.op)
+    function = function_of(node.op)
     return not node.outputs or torch.Tag.nondeterministic_seeded in getattr(function, "tags", ())
 
 
 def run_opaque(target: str, args: Any, kwargs: Any, orders: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
     """Run an overload through torch on arrays, whose axes lie in memory as `orders` says."""
-    function = _function(target)
+    function = function_of(target)
     schema = getattr(function, "_schema", None)
     as_tensor = to_tensor if schema is not None and schema.is_mutable else lent_tensor
     placed = [in_order(value, order) for value, order in zip(inputs, orders, strict=True)] if orders else inputs
@@ -95,7 +95,8 @@ def run_opaque(target: str, args: Any, kwargs: Any, orders: Any, inputs: Sequenc
     return tuple(_back(part) for part in _flat(outcome))
 
 
-def _function(target: str) -> Any:
+def function_of(target: str) -> Any:
+    """torch's function of an op of the symbolic graph; AttributeError if it has none."""
     if target.startswith("aten.py."):
         name = target.removeprefix("aten.py.")
         return getattr(operator, name, None) or getattr(torch, name)
