@@ -256,6 +256,18 @@ def test_trained_networks_see_a_bus(name: str, mean: tuple[float, ...], deviatio
     assert set(scores[0].topk(3).indices.tolist()) & buses.keys()
 
 
+@pytest.mark.parametrize(("name", "top1"), [("mobilenet_v2", 1.0), ("tf_efficientnet_lite0.in1k", 2 / 3)])
+def test_trained_networks_know_what_photographs_show(name: str, top1: float) -> None:
+    """Cat, espresso and tripod; Lite0 takes the cat for one of another kind, with the right one second."""
+    model = NAMES[name]
+    assert model.weights is not None
+    module, task = model.trained(), model.weights.task
+    with torch.no_grad():
+        answers = [module(**question) for question in task.questions()]
+    assert task.score(answers) == {"top1": top1, "top5": 1.0}
+    assert task.score([-answer for answer in answers]) == {"top1": 0.0, "top5": 0.0}
+
+
 def test_models_without_weights_say_so() -> None:
     with pytest.raises(NotFound, match="no package carries weights of 'BERT'"):
         MODELS["BERT"].trained()

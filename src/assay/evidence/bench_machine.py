@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+DISTURBED = 0.1
+"""Times are disturbed if other processes used more than this part of the machine meanwhile."""
 _UNITS = ("avx512f", "avx2", "avx", "sse2")
 
 
@@ -26,8 +30,8 @@ def described() -> str:
     return f"{' '.join(parts)}, {cores()} cores"
 
 
-def cpu_of(process: int | None) -> float | None:
-    """The seconds of CPU time that a process has used so far."""
+def cpu_of(process: int | str | None) -> float | None:
+    """The seconds of CPU time that a process (`self` is this one) has used so far."""
     with suppress(OSError, IndexError, ValueError):
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
@@ -41,6 +45,28 @@ def cpu_of_all() -> float | None:
         user, nice, system, _idle, _wait, hard, soft, stolen = map(int, words)
         return (user + nice + system + hard + soft + stolen) / os.sysconf("SC_CLK_TCK")
     return None
+
+
+class Watch:
+    """What of the machine is used by others than those whose CPU time is told, from now on."""
+
+    def __init__(
+        self, own: Sequence[Callable[[], float | None]], used: Callable[[], float | None] = cpu_of_all
+    ) -> None:
+        self._own, self._used = own, used
+        self._begun = self._figures()
+
+    def others(self) -> float | None:
+        """The part of all cores; None if it is not known."""
+        begun, now = self._begun, self._figures()
+        if begun is None or now is None or now[0] <= begun[0]:
+            return None
+        return max(0.0, (now[1] - begun[1]) / (now[0] - begun[0]) / cores())
+
+    def _figures(self) -> tuple[float, float] | None:
+        whole, own = self._used(), [cpu() for cpu in self._own]
+        known = [each for each in own if each is not None]
+        return None if whole is None or len(known) < len(own) else (time.perf_counter(), whole - sum(known))
 
 
 def memory_of(process: int | str, field: str) -> int | None:

@@ -12,14 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from assay.evidence.bench_machine import cores, cpu_of_all
+from assay.evidence.bench_machine import DISTURBED, Watch, cpu_of_all
 
 _PAUSE = 0.1
 """Seconds after a turn, in which its threads come to rest: onnxruntime's spin for about 50 ms, torch's for 10 ms."""
 _MOST = 2000
 """Inferences in a turn."""
-_DISTURBED = 0.1
-"""A round is disturbed if other processes used more than this part of the machine."""
 
 
 class Died(Exception):
@@ -86,7 +84,7 @@ def interleave(
             race.iterations[name] = min(_MOST, max(1, round(seconds / statistics.median(pace))))
     while live and len(race.rounds) < 2 * repeat and _quiet(race.rounds) < repeat:
         order, start = tuple(live), len(race.rounds) % len(live)
-        watch = _Watch(used, [lane.racer for lane in live.values()])
+        watch = Watch([lane.racer.cpu for lane in live.values()], used)
         turns = {name: attempt(name, race.iterations[name]) for name in order[start:] + order[:start]}
         medians = {name: statistics.median(times) for name, times in turns.items() if times}
         race.rounds.append(Round(medians, watch.others()))
@@ -98,7 +96,7 @@ def interleave(
 
 def _quiet(rounds: Sequence[Round]) -> int:
     """How many rounds were not disturbed, as far as is known."""
-    return sum((each.others or 0.0) <= _DISTURBED for each in rounds)
+    return sum((each.others or 0.0) <= DISTURBED for each in rounds)
 
 
 class _Lane:
@@ -125,23 +123,3 @@ class _Lane:
     def idle(self) -> float | None:
         """The part of one core that it used between turns."""
         return self._cpu / self._wall if self._wall else None
-
-
-class _Watch:
-    """What of the machine is used by others than some racers, from now on."""
-
-    def __init__(self, used: Callable[[], float | None], racers: Sequence[Racer]) -> None:
-        self._used, self._racers = used, racers
-        self._begun = self._figures()
-
-    def others(self) -> float | None:
-        """The part of all cores; None if it is not known."""
-        begun, now = self._begun, self._figures()
-        if begun is None or now is None or now[0] <= begun[0]:
-            return None
-        return max(0.0, (now[1] - begun[1]) / (now[0] - begun[0]) / cores())
-
-    def _figures(self) -> tuple[float, float] | None:
-        whole, own = self._used(), [racer.cpu() for racer in self._racers]
-        known = [each for each in own if each is not None]
-        return None if whole is None or len(known) < len(own) else (time.perf_counter(), whole - sum(known))

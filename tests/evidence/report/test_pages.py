@@ -290,6 +290,13 @@ def test_times_of_crowded_runs_are_told() -> None:
     assert "at once" not in as_markdown(made(Records((model("b", speed=quick),)), "Alone").pages[0])
 
 
+def test_times_of_disturbed_runs_are_told() -> None:
+    quiet, loud = Speed(median=1.0, others=0.1), Speed(median=1.0, others=0.11)
+    found = made(Records((model("a", speed=quiet), model("b", speed=loud))), "Neighbours")
+    assert "> 1 of 2 times were taken while other processes used more than 10% of" in as_markdown(found.pages[0])
+    assert "other processes used" not in as_markdown(made(Records((model("a", speed=quiet),)), "Quiet").pages[0])
+
+
 def test_the_garbage_collector_is_on_again_after_a_report() -> None:
     with uncollected():
         assert not gc.isenabled()

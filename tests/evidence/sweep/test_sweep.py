@@ -65,6 +65,13 @@ def test_what_a_record_holds(mode: str, target: str) -> None:
         assert record.gradient_count == record.gradients_right == 8
 
 
+def test_real_weights_are_set_their_task() -> None:
+    job = Job(Case("model", "mobilenet_v2", "cpu"), Environment("now"), rounds=1)
+    record = run(job, lambda _: None)
+    assert record.status == "pass"
+    assert record.metrics == {"top1": 1.0, "top5": 1.0, "eager_top1": 1.0, "eager_top5": 1.0}
+
+
 def test_ops_run_by_themselves(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     list(sweep(jobs()[:1], Shard(), make_executor("local", 1), path))

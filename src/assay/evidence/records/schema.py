@@ -238,6 +238,8 @@ class Speed(Struct, frozen=True, omit_defaults=True):
     eager_median: float | None = None
     """torch's eager time, measured in turns with the compiled model's."""
     eager_p95: float | None = None
+    others: float | None = None
+    """The part of the machine that other processes used while these runs were timed."""
     peak_memory: int | None = None
     """The most memory that the process had."""
 

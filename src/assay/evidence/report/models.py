@@ -243,6 +243,7 @@ def timings(base: Base) -> Table:
         Column("peak_memory", "Peak Memory", "bytes"),
         Column("threads", "Threads", "count"),
         Column("workers", "Cases at Once", "count", "With several, times are not for comparison with other runs."),
+        Column("others", "Used by Others", "part", "The part of the machine that other processes used meanwhile."),
     )
     rows = tuple(
         (
@@ -252,6 +253,7 @@ def timings(base: Base) -> Table:
             record.speed.peak_memory,
             record.environment.threads,
             record.environment.workers,
+            record.speed.others,
         )
         for record in base.runs
     )

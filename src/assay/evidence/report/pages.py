@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from assay.evidence.bench_machine import DISTURBED
 from assay.evidence.records.schema import STATUSES
 from assay.evidence.report.base import UNKNOWN, Base, Failure, said
 from assay.evidence.report.cells import Cell, Kind, Link, Table, number, written
@@ -129,11 +130,15 @@ def _remarks(tables: Mapping[str, Table], found: Blockers) -> Iterator[Remark]:
 
 def _crowded(base: Base) -> Iterator[Remark]:
     """Whether times are of runs that others disturbed."""
-    timed = [record.environment.workers or 1 for record in base.runs if record.speed.median is not None]
-    together = sum(workers > 1 for workers in timed)
-    if together:
-        told = f"{together} of {len(timed)} times are of runs with several cases at once"
-        yield Remark(f"{told}: they are not for comparison with other runs.")
+    timed = [record for record in base.runs if record.speed.median is not None]
+    together = sum((record.environment.workers or 1) > 1 for record in timed)
+    disturbed = sum((record.speed.others or 0.0) > DISTURBED for record in timed)
+    for count, told in (
+        (together, "are of runs with several cases at once"),
+        (disturbed, f"were taken while other processes used more than {DISTURBED:.0%} of the machine"),
+    ):
+        if count:
+            yield Remark(f"{count} of {len(timed)} times {told}: they are not for comparison with other runs.")
 
 
 def _failures(tables: Mapping[str, Table], found: Blockers, base: Base) -> Iterator[Block]:

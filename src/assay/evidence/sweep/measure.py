@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from assay.evidence.bench_machine import forget_peak
+from assay.evidence.bench_machine import Watch, cpu_of, forget_peak
 from assay.evidence.reasons import summary
 from assay.evidence.records import Cause, Output, Record
 from assay.evidence.records.diff import part_of_allowed
@@ -32,6 +32,8 @@ from assay.runtime.torch_watch import Arguments, Run, Watched, watching
 _PATIENCE = 10.0
 """Seconds after which timed runs end, if there were enough of them."""
 _LEAST_ROUNDS = 3
+_REST = 0.05
+"""Seconds before a timed run, in which the threads of the one before come to rest."""
 _KEPT = 10
 """How many gradients a record keeps: those with the largest errors for what rounding explains."""
 
@@ -107,18 +109,22 @@ def _note_stages(draft: Draft, stages: Mapping[str, float], whole: float) -> Non
 
 
 def _steady(draft: Draft, subject: Subject, options: Options) -> None:
-    """Compile once more with filled caches; then time the model in turns with eager."""
+    """Compile once more with filled caches; then time the model in turns with eager, and set both the task."""
     with draft.compiling() as stages, _region(subject, options) as (_, run):
         started = time.perf_counter()
         subject.step(_calling(subject, run))
         draft.speed["warm"] = time.perf_counter() - started - stages.get("run", 0.0)
         times: dict[str, list[float]] = {"eager_": [], "": []}
+        watch = Watch([lambda: cpu_of("self")])
         until = time.perf_counter() + _PATIENCE
         for done in range(draft.job.rounds):
             if done >= _LEAST_ROUNDS and time.perf_counter() > until and not draft.job.last:
                 break
             times["eager_"].append(_seconds(subject, subject.module))
             times[""].append(_seconds(subject, _calling(subject, run)))
+        draft.speed["others"] = watch.others()
+        found, eager = subject.metrics(_calling(subject, run)), subject.metrics(subject.module)
+    draft.known["metrics"] = {**found, **{f"eager_{name}": value for name, value in eager.items()}}
     draft.speed["runs"] = len(times[""])
     for who, seconds in times.items():
         wanted = seconds[-1:] if draft.job.last else seconds
@@ -127,6 +133,7 @@ def _steady(draft: Draft, subject: Subject, options: Options) -> None:
 
 
 def _seconds(subject: Subject, call: Callable[..., Any]) -> float:
+    time.sleep(_REST)
     started = time.perf_counter()
     subject.step(call)
     return time.perf_counter() - started

@@ -19,7 +19,8 @@ from assay.evidence.sweep.jobs import Job
 from assay.evidence.sweep.operators import Operator, example
 from assay.frontends.torch.types import dtype_of, to_array
 from assay.ir.dtypes import Array
-from assay.zoo.torch import find
+from assay.zoo.torch import Model, find
+from assay.zoo.torch.model import Task
 
 _FULL = 4
 """Bytes of a number from which on a model is compared with f64."""
@@ -60,6 +61,8 @@ class Subject:
     args: tuple[Any, ...] = ()
     inner: nn.Module | None = None
     """A part that is called again and again with ever other sizes: it alone is compiled, the rest stays eager."""
+    task: Task | None = None
+    """What the module can be asked, if its weights are real."""
 
     @property
     def trains(self) -> bool:
@@ -102,6 +105,13 @@ class Subject:
         if not self.trains:
             return Results(named_arrays(outcome), {})
         return Results({"loss": to_array(outcome.detach().clone())}, self.gradients())
+
+    def metrics(self, call: Callable[..., Any]) -> dict[str, float]:
+        """How right the answers are that `call` gives, which is the module or something that stands for it."""
+        if self.task is None:
+            return {}
+        with torch.no_grad():
+            return self.task.score([call(**question) for question in self.task.questions()])
 
     def gradients(self) -> dict[str, Array]:
         """The gradients of the parameters, copied."""
@@ -171,11 +181,17 @@ def make_subject(job: Job) -> Subject:
 
 def _of_model(case: Case) -> Subject:
     model = find(case.name)
+    if case.size == "full" and case.mode == "eval" and model.weights is not None:
+        return _of_trained(model, model.weights.task)
     module = model.build(case.size)
     inputs = model.example(module, size=case.size, mode=case.mode)
     if case.mode == "eval":
         return Subject(module.requires_grad_(False), inputs)
     return Subject(Trainee(module, model.loss).train(), inputs, case.mode)
+
+
+def _of_trained(model: Model, task: Task) -> Subject:
+    return Subject(model.trained().requires_grad_(False), task.questions()[0], task=task)
 
 
 def _of_op(configuration: Configuration) -> Subject:

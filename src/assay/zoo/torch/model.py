@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -36,6 +36,25 @@ class Input:
     values: Values
     full: Shape
     small: Callable[[int], Shape]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What a trained model is for."""
+
+    questions: Callable[[], Sequence[Inputs]]
+    """Inputs whose right answers are known."""
+    score: Callable[[Sequence[Any]], dict[str, float]]
+    """From the model's answers, in the order of the questions, to figures of how right they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What a model was trained to, which a package carries, and what it is good for with that."""
+
+    load: Callable[[Any], None]
+    """Loads the weights into a full module; NotFound if the package is not installed."""
+    task: Task
 
 
 def mean_square(outputs: Any) -> Tensor:
@@ -73,8 +92,8 @@ class Model:
     """The batch of the full call in training, where it is another than in eval mode."""
     loss: Callable[[Any], Tensor] = mean_square
     """From outputs to what training makes smaller."""
-    weights: Callable[[Any], None] | None = None
-    """Loads into a full module what it was trained to, where a package carries that."""
+    weights: Trained | None = None
+    """What the full variant was trained to, where a package carries that."""
     unscaled: str = "no such weight"
     """How the names of query projections end whose attention divides by no √size: their weights must do that."""
     unavailable: str = ""
@@ -98,7 +117,7 @@ class Model:
         if self.weights is None:
             raise NotFound(f"no package carries weights of '{self.name}'", hint="`build` gives it random ones")
         module = self.empty("full").eval()
-        self.weights(module)
+        self.weights.load(module)
         return module
 
     def empty(self, size: Size) -> Any:

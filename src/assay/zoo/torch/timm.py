@@ -10,7 +10,7 @@ from torch import nn
 
 from assay.zoo.torch._torchvision import declare_operators
 from assay.zoo.torch.model import Model, image
-from assay.zoo.torch.weights import efficientnet_lite0
+from assay.zoo.torch.weights import EFFICIENTNET_LITE0
 
 _CLASSES = 10
 """What the small classifiers tell apart; the full ones 1,000."""
@@ -126,7 +126,7 @@ MODELS = (
         4231976,
         {"of": "efficientnet", "kind": "_gen_mobilenet_v1", "variant": "mobilenetv1_100", "channel_multiplier": 0.25},
     ),
-    _lite("tf_efficientnet_lite0.in1k", 4652008, 224, 0.3, weights=efficientnet_lite0),
+    _lite("tf_efficientnet_lite0.in1k", 4652008, 224, 0.3, weights=EFFICIENTNET_LITE0),
     _lite("tf_efficientnet_lite1.in1k", 5416680, 240, 0.4),
     _lite("tf_efficientnet_lite2.in1k", 6092072, 260, 0.4),
     _lite("tf_efficientnet_lite3.in1k", 8197096, 300, 0.5),

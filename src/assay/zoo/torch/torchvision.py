@@ -14,7 +14,7 @@ from torch import nn
 
 from assay.zoo.torch._torchvision import torchvision
 from assay.zoo.torch.model import Model, image, pixels
-from assay.zoo.torch.weights import mobilenet_v2
+from assay.zoo.torch.weights import MOBILENET_V2
 
 _CLASSES = 10
 """What the small classifiers tell apart; the full ones 1,000."""
@@ -236,7 +236,7 @@ def _classifiers() -> list[Model]:
         small = {"kind": "DenseNet", "growth_rate": 8, "block_config": depths, "num_init_features": 16}
         found.append(_classifier("densenet", name, count, small))
     for name, count in _MOBILENET.items():
-        weights = mobilenet_v2 if name == "mobilenet_v2" else None
+        weights = MOBILENET_V2 if name == "mobilenet_v2" else None
         aliases = _ALIASES.get(name, ())
         found.append(_classifier("mobilenet", name, count, _by_name(name), aliases=aliases, weights=weights))
     for name, count in {**_REGNET_X, **_REGNET_Y}.items():
