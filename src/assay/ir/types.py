@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -70,6 +71,14 @@ class UnknownType:
 
 
 Type: TypeAlias = TensorType | SequenceType | OptionalType | MapType | UnknownType
+
+
+def size_in_bytes(kind: Type) -> int | None:
+    """The memory of a tensor, each element in one of its dtype's array; None if a size is no number."""
+    if not isinstance(kind, TensorType) or kind.shape is None:
+        return None
+    sizes = [dim for dim in kind.shape if isinstance(dim, int)]
+    return math.prod(sizes) * kind.dtype.numpy.itemsize if len(sizes) == len(kind.shape) else None
 
 
 def symbol_axes(kind: Type) -> Iterator[tuple[str, int]]:

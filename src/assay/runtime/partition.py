@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 
 from assay.ir.dims import symbols
 from assay.ir.graph import Graph, Node, Value, used
-from assay.ir.types import TensorType, symbol_axes
+from assay.ir.types import TensorType, size_in_bytes, symbol_axes
 from assay.limits import Limits
 from assay.ops import CORE
 from assay.ops.lowering import adapt
@@ -185,21 +185,19 @@ def _telling(
         yield sources[name]
 
 
+def crossings(plan: Plan) -> list[Value]:
+    """The values that segments take from segments of other targets, once for each segment that takes them."""
+    made_by = {value: segment.target.name for segment in plan.segments for value in segment.graph.outputs}
+    return [
+        value
+        for segment in plan.segments
+        for value in segment.graph.inputs
+        if made_by.get(value, segment.target.name) != segment.target.name
+    ]
+
+
 def transferred_bytes(plan: Plan) -> int | None:
     """The bytes that cross from one target to another in a run; None if a size is not known before it."""
-    total = 0
-    made_by = {value: s.target.name for s in plan.segments for value in s.graph.outputs}
-    for segment in plan.segments:
-        for value in segment.graph.inputs:
-            if made_by.get(value, segment.target.name) == segment.target.name:
-                continue
-            kind = value.type
-            if not isinstance(kind, TensorType) or kind.shape is None:
-                return None
-            size = kind.dtype.numpy.itemsize
-            for dim in kind.shape:
-                if not isinstance(dim, int):
-                    return None
-                size *= dim
-            total += size
-    return total
+    sizes = [size_in_bytes(value.type) for value in crossings(plan)]
+    known = [size for size in sizes if size is not None]
+    return sum(known) if len(known) == len(sizes) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -20,10 +21,12 @@ from assay.frontends.torch.decompositions import decompositions, kept_whole, wid
 from assay.frontends.torch.importer import Imported
 from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Origin, Value
+from assay.ir.types import size_in_bytes
 from assay.limits import DEFAULT
 from assay.ops.lowering import lower
 from assay.passes.hoist import hoist
 from assay.runtime.graph_cache import lowered_graph
+from assay.runtime.memory import free_memory, with_room
 from assay.runtime.session import Program, optimized, place_program
 from assay.runtime.stages import stage
 from assay.runtime.targets import default_target, make_target
@@ -163,7 +166,7 @@ def _static(phase: Phase) -> Sequence[int]:
 
 
 def _with_prelude(graph: Graph, static: Sequence[int], target: Target, mode: str) -> tuple[Program, Prepared | None]:
-    fixed = [index for index in static if index < len(graph.inputs)]
+    fixed = _with_room(graph, [index for index in static if index < len(graph.inputs)])
     suited = target.prepare(graph, fixed)
     prelude, rest = hoist(suited, {suited.inputs[index] for index in fixed})
     if not prelude.nodes:
@@ -171,6 +174,22 @@ def _with_prelude(graph: Graph, static: Sequence[int], target: Target, mode: str
     positions = [suited.inputs.index(value) for value in prelude.inputs]
     prepared = Prepared(place_program(prelude, target, mode, DEFAULT), positions)
     return place_program(rest, target, mode, DEFAULT), prepared
+
+
+def _with_room(graph: Graph, static: Sequence[int]) -> Sequence[int]:
+    """The static inputs whose results may be kept beside them; if memory is short for some, a warning says so."""
+    sizes = {index: size_in_bytes(graph.inputs[index].type) or 0 for index in static}
+    free = free_memory()
+    chosen = with_room(sizes, free)
+    if free is not None and len(chosen) < len(sizes):
+        left = sum(sizes.values()) - sum(sizes[index] for index in chosen)
+        warnings.warn(
+            f"{free >> 20:,} MiB of memory are free: parameters of {left >> 20:,} MiB are read as they lie, not in the "
+            "form that is fastest",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return chosen
 
 
 def _compute(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from evidence.report.samples import synthetic
+from evidence.report.samples import failed, model, synthetic
 
 from assay.errors import NotFound
+from assay.evidence.records import Records, Transfers
 from assay.evidence.report import made, write, write_readme
 from assay.evidence.report.readme import BEGIN, END
 
@@ -24,13 +25,42 @@ def test_the_table_stands_between_its_marks_and_leads_to_the_pages(tmp_path: Pat
     assert text.endswith(f"\n{END}\nafter\n")
     assert "old" not in text
     rows = [line for line in text.splitlines() if line.startswith("| [")]
-    assert len(rows) == len(report.tables["models"].rows)
+    assert len(rows) == len(set(report.tables["models"].column("model")))
     links = {line.split("](<")[1].split(">)")[0] for line in rows}
     assert links
     assert all((tmp_path / link).is_file() for link in links)
     first = report.tables["models"].rows[0]
     status = report.tables["models"].place("status")
     assert str(first[status]).replace("_", "\\_") in rows[0]
+
+
+def test_each_model_has_one_row_with_its_status_in_every_sweep(tmp_path: Path) -> None:
+    small, training = {"size": "small"}, {"size": "small", "mode": "train"}
+    records = Records(
+        (
+            model("both", case={"dtype": "bf16"}, transfers=Transfers(7, 0)),
+            model("both", "reference", case=small, transfers=Transfers(8, 0)),
+            failed("both", case=training),
+            model("late", "reference", case=small),
+        )
+    )
+    page = tmp_path / "README.md"
+    page.write_text(f"{BEGIN}\n{END}\n")
+    write_readme(page, made(records, "Models"), records, tmp_path)
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.read_text().splitlines()]
+    summary = [row for row in cells if len(row) == 6]
+    assert summary == [
+        ["Target", "Mode", "Size", "Green", "pass", "fail\\_lower"],
+        ["---", "---", "---", "---:", "---:", "---:"],
+        ["cpu", "eval", "full", "1/1 (100 %)", "1", "0"],
+        ["reference", "eval", "small", "2/2 (100 %)", "2", "0"],
+        ["cpu", "train", "small", "0/1 (0 %)", "0", "1"],
+    ]
+    titles, _, both, late = [row for row in cells if len(row) > 6]
+    named = dict(zip(titles, both, strict=True))
+    assert (named["Dtype"], named["Status"], named["Transfers"]) == ("bf16", "pass", "7")
+    assert (named["reference, eval, small"], named["cpu, train, small"]) == ("pass", "fail\\_lower")
+    assert late[1:] == ["–"] * 9 + ["pass", "–"]
 
 
 def test_a_page_without_marks_is_left_alone(tmp_path: Path) -> None:

@@ -1,24 +1,26 @@
-"""The table of models in a README: a short form of the report's, with the commands that made the records."""
+"""The table of models in a README: a row for each model, with the commands that made the records."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from assay.evidence.marks import put_between
 from assay.evidence.records import Record, Records
 from assay.evidence.records.merge import merged
-from assay.evidence.report.cells import Table, written
+from assay.evidence.records.schema import GREEN, STATUSES
+from assay.evidence.report.cells import Cell, Column, Ratio, Row, Table, natural, written
 from assay.evidence.report.markdown import table_lines
 from assay.evidence.report.write import Report
 
 BEGIN = "<!-- models: begin (written by `assay report`) -->"
 END = "<!-- models: end -->"
-_SHOWN = (
-    *("model", "target", "mode", "size", "status", "ops_before", "ops_remain", "transfers"),
-    *("eager_time", "time", "worst_error", "top1"),
-)
+_FIGURES = ("dtype", "status", "ops_before", "ops_remain", "transfers", "eager_time", "time", "worst_error", "top1")
+
+Group = tuple[str, str, str]
+"""A target, a mode and a size: what a sweep runs all models in."""
 
 
 def write_readme(path: Path, report: Report, records: Records, folder: Path) -> None:
@@ -37,18 +39,72 @@ def _block(report: Report, records: tuple[Record, ...], up: str) -> Iterator[str
     between = dates[0] if dates[0] == dates[-1] else f"{dates[0]} to {dates[-1]}"
     yield f"{len(records)} cases of {between} on {', '.join(machines)}. [All pages]({up}index.md)."
     yield ""
-    yield from table_lines(_statuses(report.tables["statuses"]), up)
-    yield ""
-    yield from table_lines(_short(report.tables["models"]), up)
+    table = report.tables["models"]
+    groups = _groups(table)
+    if groups:
+        yield from table_lines(_summary(table, groups), up)
+        yield ""
+        yield f"The figures are those of {_title(next(iter(groups)))}."
+        yield ""
+        yield from table_lines(_by_model(table, groups), up)
 
 
-def _statuses(table: Table) -> Table:
-    """Without the statuses that no case has."""
-    kept = [row for row in table.rows if any(written(cell, "text") not in ("0", "–", "") for cell in row[1:])]
-    return Table(table.name, table.title, table.columns, tuple(kept))
+def _groups(table: Table) -> Mapping[Group, tuple[Row, ...]]:
+    """The rows of each group; the one whose figures are shown comes first: full models in eval mode."""
+    places = [table.place(key) for key in ("target", "mode", "size")]
+    found: dict[Group, list[Row]] = {}
+    for row in table.rows:
+        if row[table.place("status")] is not None:  # a model that is known by its ops alone was not run
+            target, mode, size = (str(row[place]) for place in places)
+            found.setdefault((target, mode, size), []).append(row)
+    order = sorted(found, key=lambda group: (group[2] != "full", group[1] != "eval", group[0]))
+    return {group: tuple(found[group]) for group in order}
 
 
-def _short(table: Table) -> Table:
-    places = [table.place(key) for key in _SHOWN]
-    columns = tuple(table.columns[place] for place in places)
-    return Table(table.name, table.title, columns, tuple(tuple(row[place] for place in places) for row in table.rows))
+def _summary(table: Table, groups: Mapping[Group, tuple[Row, ...]]) -> Table:
+    """How many cases of each group have each status; without the statuses that none has."""
+    place = table.place("status")
+    counts = {group: Counter(str(row[place]) for row in rows) for group, rows in groups.items()}
+    used = [status for status in STATUSES if any(found[status] for found in counts.values())]
+    columns = (
+        *(Column(key, key.capitalize()) for key in ("target", "mode", "size")),
+        Column("green", "Green", "ratio"),
+        *(Column(status, status, "count") for status in used),
+    )
+    rows = tuple(
+        (*group, Ratio(sum(found[status] for status in GREEN), found.total()), *(found[status] for status in used))
+        for group, found in counts.items()
+    )
+    return Table("summary", "Summary", columns, rows)
+
+
+def _by_model(table: Table, groups: Mapping[Group, tuple[Row, ...]]) -> Table:
+    """A row for each model: the figures of the first group, and its status in each of the others."""
+    model, status = table.place("model"), table.place("status")
+    (_, first), *others = groups.items()
+    statuses = [_statuses(rows, model, status) for _, rows in others]
+    columns = (
+        table.columns[model],
+        *(table.columns[table.place(key)] for key in _FIGURES),
+        *(Column("_".join(group), _title(group), "status") for group, _ in others),
+    )
+    known = {row[model] for row in first}
+    figures = [(row[model], *(row[table.place(key)] for key in _FIGURES)) for row in first]
+    missing = dict.fromkeys(name for found in statuses for name in found if name not in known)
+    figures += [(name, *[None] * len(_FIGURES)) for name in missing]
+    rows = [(*row, *(found.get(row[0]) for found in statuses)) for row in figures]
+    rows.sort(key=lambda row: natural(written(row[0], "text")))
+    return Table("models", "Models", columns, tuple(rows))
+
+
+def _title(group: Group) -> str:
+    target, mode, size = group
+    return f"{target}, {mode}, {size}"
+
+
+def _statuses(rows: tuple[Row, ...], model: int, status: int) -> dict[Cell, str]:
+    """The status of each model; of one with several cases, such as two dtypes, all that it has."""
+    found: dict[Cell, dict[str, None]] = {}
+    for row in rows:
+        found.setdefault(row[model], {})[str(row[status])] = None
+    return {name: ", ".join(each) for name, each in found.items()}

@@ -13,8 +13,8 @@ from torch import fx
 
 from assay.evidence.records import Configuration, OpUse, Transfers
 from assay.frontends.torch.types import dtype_of, is_carried
-from assay.ir.types import TensorType, Type
-from assay.runtime.partition import Plan
+from assay.ir.types import size_in_bytes
+from assay.runtime.partition import Plan, crossings
 from assay.runtime.torch_accounts import AtenNode, calls_of
 from assay.runtime.torch_explain import TorchExplanation
 from assay.runtime.torch_watch import Watched
@@ -67,18 +67,5 @@ def _plain(value: Any) -> Any:
 
 def transfers(plans: Iterable[Plan]) -> Transfers:
     """The values that segments take from segments of other targets, and their bytes where the sizes are known."""
-    count = size = 0
-    for plan in plans:
-        made = {value: each.target.name for each in plan.segments for value in each.graph.outputs}
-        for segment in plan.segments:
-            crossing = [v for v in segment.graph.inputs if made.get(v, segment.target.name) != segment.target.name]
-            count += len(crossing)
-            size += sum(_bytes(value.type) for value in crossing)
-    return Transfers(count, size)
-
-
-def _bytes(kind: Type) -> int:
-    if not isinstance(kind, TensorType) or kind.shape is None:
-        return 0
-    sizes = [dim for dim in kind.shape if isinstance(dim, int)]
-    return math.prod(sizes) * max(kind.dtype.bits // 8, 1) if len(sizes) == len(kind.shape) else 0
+    sizes = [size_in_bytes(value.type) or 0 for plan in plans for value in crossings(plan)]
+    return Transfers(len(sizes), sum(sizes))
