@@ -63,6 +63,7 @@ def sweep(
     """
     from assay.evidence.bench_machine import cores
     from assay.evidence.records import read
+    from assay.evidence.records.merge import merged
     from assay.evidence.sweep.executors import make_executor
     from assay.evidence.sweep.jobs import Limits, parse_shard, part
     from assay.evidence.sweep.machine import environment
@@ -80,18 +81,21 @@ def sweep(
     else:
         kinds = cast("tuple[Mode, Size]", (mode, size))
         jobs = model_jobs(models or (), wanted, *kinds, _faults(inject or ()), settings)
-    chosen = parse_shard(shard)
+    jobs = part(jobs, parse_shard(shard))
     todo = remaining(jobs, out, resume or ops)
-    found: list[Record] = []
     with reporting(json) as report:
-        with _telling(len(part(todo, chosen))) as tell:
-            for record in run_sweep(todo, chosen, make_executor(executor, workers), out):
-                found.append(record)
+        with _telling(len(todo)) as tell:
+            for record in run_sweep(todo, make_executor(executor, workers), out):
                 tell(record)
+        cases = {job.case for job in jobs}
+        found = [record for record in merged(read(out).records) if record.case in cases]
         _show(report, found, jobs)
         statuses = Counter(record.status for record in found)
-        report.result({"cases": len(jobs), "run": len(found), "statuses": statuses, "misreported": _misreported(found)})
-    wrong = _misreported(found) if inject else [record for record in found if not record.green]
+        report.result({"cases": len(jobs), "run": len(todo), "statuses": statuses, "misreported": _misreported(found)})
+    opted_out = ("skipped",)
+    wrong = (
+        _misreported(found) if inject else [each for each in found if not each.green and each.status not in opted_out]
+    )
     raise typer.Exit(DIFFERS if wrong else 0)
 
 

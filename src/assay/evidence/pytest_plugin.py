@@ -87,7 +87,9 @@ def _write(item: pytest.Item, record: Record) -> None:
 
 
 def _decide(item: pytest.Item, record: Record) -> None:
-    """Let the test fail, or fail as expected, if the compiled model did."""
+    """Let the test fail, or fail as expected, if the compiled model did. A model that was not tried fails no less."""
+    from assay.evidence.records.schema import NOT_TRIED
+
     marker = item.get_closest_marker(MARKER)
     if record.green and marker is not None:
         pytest.fail(f"the model compiles on {record.case.target} though it is marked {MARKER}", pytrace=False)
@@ -96,7 +98,7 @@ def _decide(item: pytest.Item, record: Record) -> None:
     told = f"{record.status} at {record.stage}"
     if record.cause is not None:
         told += f": {record.cause.error}: {record.cause.detail}"
-    if marker is not None:
+    if marker is not None and record.status not in NOT_TRIED:
         pytest.xfail(_reason(marker) or told)
     pytest.fail(f"the model on {record.case.target}: {told}", pytrace=False)
 

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from assay.cli import app
 from assay.cli.output import DIFFERS, OK, USAGE
-from assay.errors import NotFound
+from assay.errors import BadFeed, NotFound
 from assay.evidence.records import Case, Cause, Environment, OpUse, Output, Record, Speed, append, read
-from assay.evidence.records.diff import KINDS, changes, relative_time, worst_error
+from assay.evidence.records.diff import BAD, KINDS, changes, relative_time, worst_error
+from assay.evidence.records.files import inconsistency
 from assay.evidence.records.merge import merged, write
 
 ROOT = Path(__file__).parents[3]
@@ -28,6 +30,9 @@ def record(name: str = "bert", date: str = "2026-11-01T00:00:00Z", **more: Any) 
 
 def failed(name: str = "bert", cause: Cause = CAUSE, **more: Any) -> Record:
     return record(name, **{"status": "fail_lower", "stage": "lower", "cause": cause} | more)
+
+
+FALLBACK = record(status="pass_with_fallback", ops=(OpUse(op="aten.foo", count=1, fallback=1),))
 
 
 def timed(median: float, eager: float) -> Record:
@@ -117,6 +122,7 @@ def test_every_kind_of_change() -> None:
         "broken": (record(), failed()),
         "changed_cause": (failed(), failed(cause=other)),
         "changed_status": (failed(), crash),
+        "less_supported": (record(), FALLBACK),
         "slower": (timed(1.0, 2.0), timed(1.3, 2.0)),
         "faster": (timed(1.3, 2.0), timed(1.0, 2.0)),
         "less_accurate": (off_by(1e-7), off_by(2.1e-7)),
@@ -127,10 +133,43 @@ def test_every_kind_of_change() -> None:
         assert kinds(old, new) == [kind]
 
 
-def test_a_pass_that_falls_back_now_has_changed_its_status() -> None:
-    fallback = record(status="pass_with_fallback", ops=(OpUse(op="aten.foo", count=1, fallback=1),))
-    assert kinds(record(), fallback) == ["changed_status"]
-    assert kinds(fallback, record()) == ["changed_status"]
+def test_a_pass_that_falls_back_now_is_worse() -> None:
+    assert kinds(record(), FALLBACK) == ["less_supported"]
+    assert kinds(FALLBACK, record()) == ["changed_status"]
+    assert "less_supported" in BAD
+
+
+def test_times_that_others_disturbed_are_not_compared() -> None:
+    slow, quick = timed(3.0, 1.0), timed(1.0, 1.0)
+    loud = replace(slow, speed=replace(slow.speed, others=0.2))
+    crowded = replace(slow, environment=replace(slow.environment, workers=2))
+    assert kinds(quick, slow) == ["slower"]
+    assert kinds(quick, loud) == kinds(quick, crowded) == kinds(loud, quick) == []
+
+
+def test_a_result_that_is_no_number_is_infinitely_wrong() -> None:
+    nan = Output("y", "f32[1]", False, "NaN in one", 1, max_abs=0.0, nan=1, allowed=1e-6)
+    wrong = failed(status="fail_accuracy", stage="accuracy", outputs=(nan,))
+    assert worst_error(wrong) == float("inf")
+    assert kinds(off_by(1e-7), wrong) == ["broken", "less_accurate"]
+
+
+def test_compressed_files_are_written_whole_and_read(tmp_path: Path) -> None:
+    path = tmp_path / "all.jsonl.gz"
+    write(path, [record(), failed("gpt")])
+    assert path.read_bytes()[:2] == b"\x1f\x8b"
+    assert read(path).records == (record(), failed("gpt"))
+    before = path.read_bytes()
+    with pytest.raises(BadFeed, match="nothing can be appended"):
+        append(path, record())
+    write(path, [record(), failed("gpt")])
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("more", [{"breaks": 1}, {"gradient_count": 2, "gradients_right": 1}])
+def test_a_pass_that_contradicts_itself_is_refused(more: dict[str, int]) -> None:
+    assert inconsistency(record(**more))
+    assert not inconsistency(record())
 
 
 def test_times_are_compared_in_parts_of_eagers_and_beyond_a_factor() -> None:

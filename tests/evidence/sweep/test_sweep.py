@@ -13,16 +13,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch import nn
+from typer.testing import CliRunner
 
+from assay.cli import app
 from assay.errors import BadFeed, NotFound
-from assay.evidence.records import Case, Environment, Record, append, read
+from assay.evidence.records import Case, Cause, Environment, Record, append, read
+from assay.evidence.records.files import inconsistency
 from assay.evidence.records.merge import merged
+from assay.evidence.sweep import run as run_module
 from assay.evidence.sweep import subjects
+from assay.evidence.sweep.accuracy import judged
 from assay.evidence.sweep.executors import make_executor
 from assay.evidence.sweep.jobs import Job, Limits, Shard, parse_shard, part
+from assay.evidence.sweep.measure import measure
 from assay.evidence.sweep.run import Settings, model_jobs, op_jobs, remaining, sweep
 from assay.evidence.sweep.subjects import Subject, named_tensors
+from assay.evidence.sweep.supervise import supervise
 from assay.evidence.sweep.worker import run
+from assay.ir.dtypes import Array
 from assay.zoo.torch import MODELS as MODELS_BY_NAME
 from assay.zoo.torch._torchvision import declare_operators
 
@@ -37,7 +46,7 @@ def jobs(mode: str = "eval") -> list[Job]:
 
 def test_every_case_of_the_small_models_passes(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
-    found = list(sweep(jobs(), Shard(), make_executor("local", 2), path))
+    found = list(sweep(jobs(), make_executor("local", 2), path))
     assert sorted(record.case for record in found) == sorted(job.case for job in jobs())
     assert {record.status for record in found} == {"pass"}
     assert read(path).damaged == ()
@@ -74,7 +83,7 @@ def test_real_weights_are_set_their_task() -> None:
 
 def test_ops_run_by_themselves(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
-    list(sweep(jobs()[:1], Shard(), make_executor("local", 1), path))
+    list(sweep(jobs()[:1], make_executor("local", 1), path))
     todo = op_jobs(read(path).records, ["cpu"], SETTINGS)
     assert len(todo) == len(read(path).records[0].configurations)
     found = [run(job, lambda _: None) for job in todo]
@@ -86,7 +95,7 @@ def test_ops_run_by_themselves(tmp_path: Path) -> None:
 def test_a_failure_has_a_file_that_shows_it(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     broken = model_jobs(["Mnist"], ["cpu"], "eval", "small", ["kernel", "run"], SETTINGS)
-    for record in sweep(broken, Shard(), make_executor("local", 2), path):
+    for record in sweep(broken, make_executor("local", 2), path):
         assert record.reproduced is True
         assert (tmp_path / record.reproducer).is_file()
 
@@ -94,10 +103,10 @@ def test_a_failure_has_a_file_that_shows_it(tmp_path: Path) -> None:
 def test_a_file_that_shows_nothing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from assay.evidence.sweep import reproducers
 
-    monkeypatch.setattr(reproducers, "_script", lambda *_: "raise SystemExit(0)")
+    monkeypatch.setattr(reproducers, "script", lambda *_: "raise SystemExit(0)")
     path = tmp_path / "records.jsonl"
     broken = model_jobs(["Mnist"], ["cpu"], "eval", "small", ["compile"], SETTINGS)
-    (record,) = sweep(broken, Shard(), make_executor("local", 1), path)
+    (record,) = sweep(broken, make_executor("local", 1), path)
     assert record.reproduced is False
 
 
@@ -118,6 +127,128 @@ def test_records_are_gone_on_with_only_when_asked(tmp_path: Path) -> None:
     with pytest.raises(BadFeed, match="has records already"):
         remaining(jobs(), path, resume=False)
     assert [job.case for job in remaining(jobs(), path, resume=True)] == [job.case for job in jobs()[1:]]
+
+
+def test_a_part_of_a_sweep_is_gone_on_with_as_that_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "records.jsonl"
+    own = part(jobs(), Shard(1, 2))
+    append(path, Record(case=own[0].case, environment=own[0].environment, status="pass", stage="accuracy"))
+    taken: list[Case] = []
+    monkeypatch.setattr(run_module, "sweep", lambda todo, *_: taken.extend(job.case for job in todo) or iter(()))
+    chosen = [word for name in MODELS for word in ("--models", name)]
+    more = ["-t", "cpu", "-t", "reference", "--shard", "1/2", "--resume"]
+    done = CliRunner().invoke(app, ["sweep", "-o", str(path), *chosen, *more])
+    assert done.exit_code == 0, done.output
+    assert taken == [job.case for job in own[1:]]
+
+
+def test_going_on_with_a_finished_sweep_tells_its_failures_again(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    case = jobs()[0].case
+    wrong = Record(case=case, environment=SETTINGS.environment, status="crash", stage="run", cause=Cause("run"))
+    append(path, wrong)
+    done = CliRunner().invoke(app, ["sweep", "-o", str(path), "--models", case.name, "--resume"])
+    assert done.exit_code == 1
+    assert "crash at run" in done.output
+
+
+def test_a_mode_that_a_model_has_not_is_skipped_visibly() -> None:
+    (job,) = model_jobs(["ssd300_vgg16"], ["cpu"], "train", "small", [], SETTINGS)
+    record = supervise(job)
+    assert (record.status, inconsistency(record)) == ("skipped", "")
+    assert record.cause is not None
+    assert "no train mode" in record.cause.detail
+
+
+def test_a_sweep_that_is_stopped_ends_at_once() -> None:
+    hanging = model_jobs(["Mnist"], ["cpu"], "eval", "small", ["hang", ""], SETTINGS)
+    records = make_executor("local", 2).run(hanging)
+    assert next(records).status == "pass"
+    started = time.monotonic()
+    records.close()  # type: ignore[attr-defined]
+    assert time.monotonic() - started < SETTINGS.limits.seconds / 4
+
+
+# --- what is no pass
+
+
+class Broken(nn.Module):
+    """A sum that torch cannot trace in one piece."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = x.exp().sum().item()
+        return x * total
+
+
+class Untraced(nn.Module):
+    """What torch must not trace at all."""
+
+    @torch.compiler.disable
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+class Silent(nn.Module):
+    """What gives no tensor."""
+
+    def forward(self, x: torch.Tensor) -> int:
+        (x * 2).sum()
+        return 3
+
+
+def measured(module: nn.Module, tell: list[Record] | None = None, rounds: int = 1) -> Record:
+    job = Job(Case("model", "own", "cpu"), Environment("now"), rounds=rounds)
+    told = [] if tell is None else tell
+    return measure(job, told.append, lambda _: Subject(module, {"x": torch.ones(3)}))
+
+
+def test_what_torch_runs_between_graphs_is_a_fallback() -> None:
+    record = measured(Broken())
+    assert record.status == "pass_with_fallback"
+    assert record.breaks == 1
+    assert "torch left a graph at test_sweep.py" in record.notes[0]
+    assert not inconsistency(record)
+
+
+@pytest.mark.parametrize(("module", "words"), [(Untraced(), "no graph"), (Silent(), "no")])
+def test_what_was_not_judged_is_no_pass(module: nn.Module, words: str) -> None:
+    record = measured(module)
+    assert record.status == "fail_accuracy"
+    assert record.cause is not None
+    assert words in record.cause.detail
+
+
+def test_nothing_is_told_while_runs_are_timed() -> None:
+    few: list[Record] = []
+    many: list[Record] = []
+    measured(nn.Softmax(0), few, rounds=1)
+    measured(nn.Softmax(0), many, rounds=9)
+    assert len(few) == len(many)
+
+
+FLIPPED = np.array([5, 7]), np.array([900, 7])
+
+
+@pytest.mark.parametrize(
+    ("found", "plain", "exact", "ok"),
+    [
+        ([5, 7], *FLIPPED, True),
+        ([900, 7], *FLIPPED, True),
+        ([6, 7], *FLIPPED, False),
+        ([5, 8], *FLIPPED, False),
+        ([True, False], np.array([True, True]), np.array([True, False]), True),
+        ([False, True], np.array([True, True]), np.array([True, True]), False),
+        ([1.0, 2.0], np.array([1.0, 2.0]), np.array([1.0, 2.0, 3.0]), True),
+        ([1.0, 2.1], np.array([1.0, 2.0]), np.array([1.0, 2.0, 3.0]), False),
+        ([1.0, 2.0], np.array([1.0, 2.0]), None, True),
+        ([1.0, 2.1], np.array([1.0, 2.0]), None, False),
+    ],
+)
+def test_where_rounding_decides(found: list[float], plain: Array, exact: Array | None, ok: bool) -> None:
+    """Labels may be eager's or the exact ones; without an exact result there is no noise floor."""
+    output = judged("y", np.array(found), plain, exact)
+    assert output.ok is ok
+    assert (output.noise is None) == (exact is None or exact.shape != plain.shape)
 
 
 def test_unknown_names() -> None:
@@ -215,7 +346,7 @@ def test_a_ray_cluster_of_two_workers(tmp_path: Path) -> None:
 
     path = tmp_path / "records.jsonl"
     try:
-        found = list(sweep(jobs()[:3], Shard(), make_executor("ray", 2), path))
+        found = list(sweep(jobs()[:3], make_executor("ray", 2), path))
         assert ray.cluster_resources()["CPU"] == 2
     finally:
         ray.shutdown()

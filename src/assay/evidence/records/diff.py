@@ -6,16 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from assay.evidence.bench_machine import DISTURBED
 from assay.evidence.records.merge import merged
 from assay.evidence.records.schema import Case, Cause, Output, Record
 
 Kind = Literal[
-    "new", "gone", "fixed", "broken", "changed_cause", "changed_status", "slower", "faster", "less_accurate",
-    "more_accurate",
+    "new", "gone", "fixed", "broken", "less_supported", "changed_cause", "changed_status", "slower", "faster",
+    "less_accurate", "more_accurate",
 ]  # fmt: skip
 
 KINDS: Mapping[Kind, str] = {
     "broken": "was green and is not",
+    "less_supported": "ran on the target alone, and now some of it runs elsewhere",
     "fixed": "is green and was not",
     "changed_cause": "fails as before, for another cause",
     "changed_status": "has another status, neither fixed nor broken",
@@ -28,7 +30,7 @@ KINDS: Mapping[Kind, str] = {
 }
 """Every kind of change and what it says about a case, the most urgent first."""
 
-BAD: tuple[Kind, ...] = ("broken", "less_accurate", "slower", "gone")
+BAD: tuple[Kind, ...] = ("broken", "less_supported", "less_accurate", "slower", "gone")
 """What makes the new run worse than the old one."""
 
 
@@ -49,15 +51,23 @@ def relative_time(record: Record) -> float | None:
     return speed.median / speed.eager_median if speed.median is not None and speed.eager_median else None
 
 
+def disturbed(record: Record) -> bool:
+    """Whether other cases or other processes used the machine while the record's times were taken."""
+    return (record.environment.workers or 1) > 1 or (record.speed.others or 0.0) > DISTURBED
+
+
 def judged(record: Record) -> tuple[Output, ...]:
     """Everything of a record that has a verdict."""
     return (*record.outputs, *record.gradients)
 
 
 def part_of_allowed(output: Output) -> float | None:
-    """The error of an output in parts of what is allowed; an error where none is allowed is infinite."""
+    """The error of an output in parts of what is allowed; a NaN or an infinity that should not be there is infinitely
+    wrong, and so is an error where none is allowed."""
     if output.max_abs is None or output.allowed is None:
         return None
+    if not output.ok and (output.nan or output.inf):
+        return float("inf")
     if output.allowed == 0:
         return float("inf") if output.max_abs else 0.0
     return output.max_abs / output.allowed
@@ -82,8 +92,8 @@ def changes(
 ) -> tuple[Change, ...]:
     """All changes, the most urgent kind first.
 
-    Of each run the latest record of a case counts. Times and errors are compared where both runs have them, and count
-    as changed beyond the factors `slower` and `accuracy`.
+    Of each run the latest record of a case counts. Errors are compared where both runs have them, times where nothing
+    disturbed either; they count as changed beyond the factors `accuracy` and `slower`.
     """
     before = {record.case: record for record in merged(old)}
     after = {record.case: record for record in merged(new)}
@@ -100,11 +110,14 @@ def changes(
 def _changes(old: Record, new: Record, slower: float, accuracy: float) -> Iterator[Change]:
     if old.green != new.green:
         yield Change("fixed" if new.green else "broken", new.case, _state(old), _state(new))
+    elif (old.status, new.status) == ("pass", "pass_with_fallback"):
+        yield Change("less_supported", new.case, old.status, new.status)
     elif old.status != new.status:
         yield Change("changed_status", new.case, _state(old), _state(new))
     elif old.cause and new.cause and old.cause.key != new.cause.key:
         yield Change("changed_cause", new.case, told(old.cause), told(new.cause))
-    yield from _moved(new.case, relative_time(old), relative_time(new), slower, ("slower", "faster"))
+    if not (disturbed(old) or disturbed(new)):
+        yield from _moved(new.case, relative_time(old), relative_time(new), slower, ("slower", "faster"))
     yield from _moved(new.case, worst_error(old), worst_error(new), accuracy, ("less_accurate", "more_accurate"))
 
 

@@ -17,6 +17,8 @@ from assay.evidence.records.schema import FORMAT, STAGES, STATUS_AT, Record
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Record)
+COMPRESSED = ".gz"
+"""How the names of compressed files end."""
 
 
 class _Versioned(msgspec.Struct):
@@ -44,7 +46,12 @@ class Records:
 
 
 def append(path: Path, record: Record) -> None:
-    """Add a record to a file. When this returns the line is on disk; nothing can leave half a line among others."""
+    """Add a record to a file. When this returns the line is on disk; nothing can leave half a line among others.
+
+    BadFeed for a compressed file: those are written whole.
+    """
+    if path.suffix == COMPRESSED:
+        raise BadFeed(f"nothing can be appended to the compressed file '{path}'", hint="merge into it instead")
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
     try:
@@ -99,7 +106,9 @@ def inconsistency(record: Record) -> str:
     wrong = [each.name for each in (*record.outputs, *record.gradients) if not each.ok]
     if record.green and wrong:
         return f"a pass has the wrong output '{wrong[0]}'"
-    if record.status == "pass" and any(use.remaining for use in record.ops):
+    if record.green and record.gradients_right != record.gradient_count:
+        return f"a pass has {record.gradients_right} right gradients of {record.gradient_count}"
+    if record.status == "pass" and (record.breaks or any(use.remaining for use in record.ops)):
         return "a pass without fallback has ops that ran elsewhere"
     usual = STATUS_AT.get(record.stage) if record.stages == tuple(STAGES) else None
     if record.status.startswith("fail") and usual not in (None, record.status):
@@ -113,7 +122,7 @@ def inconsistency(record: Record) -> str:
 def _content(path: Path) -> bytes:
     try:
         data = path.read_bytes()
-        return gzip.decompress(data) if path.suffix == ".gz" else data
+        return gzip.decompress(data) if path.suffix == COMPRESSED else data
     except (OSError, EOFError, zlib.error) as error:
         raise NotFound(f"'{path}' cannot be read: {error}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import tempfile
 from collections.abc import Iterable
@@ -9,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from assay.errors import NotFound
-from assay.evidence.records.files import encoded
+from assay.evidence.records.files import COMPRESSED, encoded
 from assay.evidence.records.schema import Case, Record
 
 
@@ -33,7 +34,10 @@ def merged(records: Iterable[Record]) -> tuple[Record, ...]:
 
 
 def write(path: Path, records: Iterable[Record]) -> None:
-    """Write records to a file: it has all of them or, if something goes wrong, is what it was before."""
+    """Write records to a file, compressed if its name ends in `.gz`: it has all of them or, if something goes wrong, is
+    what it was before. Equal records make equal files."""
+    lines = b"".join(encoded(record) + b"\n" for record in records)
+    content = gzip.compress(lines, mtime=0) if path.suffix == COMPRESSED else lines
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -42,7 +46,7 @@ def write(path: Path, records: Iterable[Record]) -> None:
     temporary = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.writelines(encoded(record) + b"\n" for record in records)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         temporary.chmod(0o644)

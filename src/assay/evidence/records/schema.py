@@ -5,7 +5,7 @@ Times are in seconds, memory in bytes. A figure that was not measured, or that i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, cast
 
 from msgspec import Struct, field
@@ -33,7 +33,7 @@ Status = Literal[
 
 STATUSES: Mapping[Status, str] = {
     "pass": "ran on the target alone, and every output is within the noise floor",
-    "pass_with_fallback": "the same, but some ops ran elsewhere or through torch itself",
+    "pass_with_fallback": "the same, but some ops ran elsewhere or through torch itself, such as between two graphs",
     "fail_accuracy": "ran, and an output is farther from the exact one than rounding explains",
     "fail_run": "the compiled model failed while it ran",
     "fail_compile": "the target could not compile the model",
@@ -98,7 +98,7 @@ class Environment(Struct, frozen=True, omit_defaults=True):
     """Where and when a case ran."""
 
     date: str
-    """In UTC, as ISO 8601 writes it."""
+    """When the sweep began or went on, in UTC, as ISO 8601 writes it."""
     command: str = ""
     commit: str = ""
     """Of Assay's source, with a `+` if it had been changed; empty where there is no repository."""
@@ -167,11 +167,24 @@ class Configuration(Struct, frozen=True, omit_defaults=True):
     opaque: int = 0
     fallback: int = 0
 
+    def tensors(self) -> Iterator[Mapping[str, Any]]:
+        """The descriptions of tensors among the arguments, in their order."""
+        for argument in (*self.args, *self.kwargs.values()):
+            yield from _tensors(argument)
+
     @property
     def text(self) -> str:
         """The arguments as a reader likes them: `f32[1, 3, 224, 224], [2, 2], dim=1`."""
         named = [f"{name}={_argument(value)}" for name, value in self.kwargs.items()]
         return ", ".join([*map(_argument, self.args), *named])
+
+
+def _tensors(value: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(value, list | tuple):
+        for part in cast("list[Any]", value):
+            yield from _tensors(part)
+    elif isinstance(value, Mapping) and "shape" in value:
+        yield cast("Mapping[str, Any]", value)
 
 
 def _argument(value: Any) -> str:
@@ -209,7 +222,7 @@ class Output(Struct, frozen=True, omit_defaults=True):
     nan: int = 0
     inf: int = 0
     noise: float | None = None
-    """How far torch's eager result is from the exact one."""
+    """How far torch's eager result is from the exact one; null where that is not known and eager's is the goal."""
     allowed: float | None = None
     """The largest error that rounding explains."""
     top1: float | None = None
@@ -241,7 +254,7 @@ class Speed(Struct, frozen=True, omit_defaults=True):
     others: float | None = None
     """The part of the machine that other processes used while these runs were timed."""
     peak_memory: int | None = None
-    """The most memory that the process had."""
+    """The most memory that the process had from the first compilation on; eager's runs are timed within."""
 
 
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -260,6 +273,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     notes: tuple[str, ...] = ()
     graphs: int = 0
     breaks: int = 0
+    """How often torch left a graph or gave up compiling: what lies between graphs it runs itself. `notes` say where."""
     inputs: dict[str, str] = {}
     """The model's inputs by name, as `f32[1, 3, 224, 224]`."""
     parameters: int | None = None

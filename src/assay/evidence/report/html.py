@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from functools import cache
 from importlib import resources
@@ -112,7 +113,7 @@ def _order(cell: Cell, kind: Kind) -> str:
     if kind not in NUMERIC and kind != "links":
         return ""
     value = order(cell)
-    return "" if value is None else f' data-v="{value}"'
+    return "" if value is None else f' data-v="{"Infinity" if value == math.inf else value}"'
 
 
 def _cell(cell: Cell, kind: Kind, up: str) -> str:

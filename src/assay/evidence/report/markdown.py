@@ -38,7 +38,7 @@ def _page(page: Page, failed: tuple[Check, ...], known: Memory) -> Iterator[str]
         yield from _block(block, up, known)
     if page.path == HOME:
         yield ""
-        yield "The rows of every table are in `data/` as CSV and JSON. This page is generated: do not edit it."
+        yield "This page is generated: do not edit it. `assay report` writes every table as CSV and JSON too."
 
 
 def _block(block: Block, up: str, known: Memory) -> Iterator[str]:

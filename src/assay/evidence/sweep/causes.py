@@ -16,6 +16,8 @@ from assay.evidence.records.causes import normalised
 _ROOT = str(Path(assay.__file__).parent)
 _STAGES = {"limits": "import", "verify": "lower", "feed": "run", "lookup": "run"}
 """Stages of Assay's errors that count as another stage of a case."""
+_BEFORE = ("build", "baseline")
+"""Stages before Assay's own: its errors there are about what is missing."""
 _HARNESS = ("evidence", "cli")
 """Parts of Assay that look at models: they are not to blame."""
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line \d+ in (?P<function>\S+)')
@@ -26,7 +28,7 @@ def cause_of(error: BaseException, stage: str) -> Cause:
     """The cause that an exception tells; an error of Assay's knows its stage and place itself."""
     inner = _innermost(error)
     known = isinstance(inner, AssayError)
-    if known:
+    if known and stage not in _BEFORE:
         stage = _STAGES.get(inner.stage, inner.stage)
     detail = inner.message if isinstance(inner, AssayError) else first_line(inner)
     where = inner.where if isinstance(inner, AssayError) else ""

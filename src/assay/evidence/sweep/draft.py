@@ -32,6 +32,10 @@ class Draft:
         self.stage = stage
         self.tell(self.record("crash", Cause(stage)))
 
+    def note(self, *words: str) -> None:
+        """Something that a reader should know."""
+        self.known["notes"] = (*self.known.get("notes", ()), *words)
+
     @contextmanager
     def timed(self, name: str, stage: str) -> Generator[None]:
         """A stage whose time is kept under a name of `Speed`."""
@@ -42,7 +46,7 @@ class Draft:
 
     @contextmanager
     def compiling(self) -> Generator[dict[str, float]]:
-        """Inside, the backend's stages are entered and timed; outside of them torch traces."""
+        """Inside, the backend's stages are entered, told and timed; outside of them torch traces."""
         self.enter("trace")
         self._clock = Clock(self.enter, "trace")
         with timing(self._clock):

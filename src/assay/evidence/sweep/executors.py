@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, Protocol
@@ -10,7 +11,7 @@ from typing import Any, Protocol
 from assay.errors import NotFound, hint_for
 from assay.evidence.records import Record
 from assay.evidence.sweep.jobs import Job
-from assay.evidence.sweep.supervise import supervise
+from assay.evidence.sweep.reproducers import proven
 
 
 class Executor(Protocol):
@@ -30,10 +31,12 @@ class LocalProcesses:
     def run(self, jobs: Sequence[Job]) -> Iterator[Record]:
         """The record of every job, in the order in which they end."""
         pool = ThreadPoolExecutor(self._workers, thread_name_prefix="sweep")
+        stop = threading.Event()
         try:
-            for future in as_completed([pool.submit(supervise, job) for job in jobs]):
+            for future in as_completed([pool.submit(proven, job, stop.is_set) for job in jobs]):
                 yield future.result()
         finally:
+            stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
 
 
@@ -52,7 +55,7 @@ class RayCluster:
         ray = self._ray
         if not ray.is_initialized():
             ray.init(num_cpus=self._workers, include_dashboard=False, log_to_driver=False)
-        remote = ray.remote(num_cpus=1)(supervise)
+        remote = ray.remote(num_cpus=1)(proven)
         waiting = [remote.remote(job) for job in jobs]
         while waiting:
             done, waiting = ray.wait(waiting, num_returns=1)

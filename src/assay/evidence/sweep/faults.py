@@ -35,6 +35,8 @@ class Fault:
     stage: str
     names_op: bool = False
     """Whether the op must be named, as the cause's or as the one that ran elsewhere."""
+    error: str = ""
+    """What the cause's error must be; else what is said must be the fault's own words, where the fault says some."""
 
     def misreported(self, record: Record, op: str) -> str:
         """What a record says wrongly about this fault; empty if it is right."""
@@ -45,6 +47,8 @@ class Fault:
             return f"the op {op} is not named"
         if cause is not None and cause.stage != self.stage:
             return f"the cause's stage is {cause.stage}"
+        if cause is not None and not (cause.error == self.error or _WORDS in cause.detail):
+            return f"the cause is {cause.error}: {cause.detail}"
         return ""
 
 
@@ -262,12 +266,12 @@ FAULTS: dict[str, Fault] = {
     "rule": Fault("the op's lowering fails", _rule(_failing_rule), *_FELL_BACK, True),
     "dtype": Fault("the op's lowering has the wrong dtype", _rule(_other_dtype), *_FELL_BACK, True),
     "shape": Fault("the shape rule of the core op is wrong", _other_shape, *_FELL_BACK, True),
-    "kernel": Fault("the op is off by a hundredth", _rule(_off_by_a_hundredth), *_WRONG, True),
-    "nan": Fault("the op gives NaN", _rule(_not_a_number), *_WRONG, True),
+    "kernel": Fault("the op is off by a hundredth", _rule(_off_by_a_hundredth), *_WRONG, True, "inaccurate"),
+    "nan": Fault("the op gives NaN", _rule(_not_a_number), *_WRONG, True, "NaN"),
     "run": Fault("the op's kernel raises", _running(_fail), "fail_run", "run", True),
-    "kill": Fault("the process is killed while the op runs", _running(_kill), "crash", "run"),
-    "segfault": Fault("the op's kernel reads where it must not", _running(_segfault), "crash", "run"),
-    "hang": Fault("the op's kernel never ends", _running(_hang), "timeout", "run"),
-    "memory": Fault("the op's kernel takes all memory", _running(_hoard), "crash", "run"),
+    "kill": Fault("the process is killed while the op runs", _running(_kill), "crash", "run", error="SIGKILL"),
+    "segfault": Fault("the op's kernel reads where it must not", _running(_segfault), "crash", "run", error="SIGSEGV"),
+    "hang": Fault("the op's kernel never ends", _running(_hang), "timeout", "run", error="timeout"),
+    "memory": Fault("the op's kernel takes all memory", _running(_hoard), "crash", "run", error="out of memory"),
 }
 """Every kind of fault."""

@@ -33,6 +33,8 @@ class Job(Struct, frozen=True):
     """Of an op: what it is called with."""
     models: tuple[str, ...] = ()
     """Of an op: who uses it so."""
+    skipped: str = ""
+    """Why it is not to be run."""
 
 
 class Shard(Struct, frozen=True):

@@ -6,10 +6,12 @@ import gc
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
 from torch import Tensor
 
 from assay.evidence.bench_machine import Watch, cpu_of, forget_peak
@@ -26,7 +28,7 @@ from assay.evidence.sweep.subjects import Results, Subject, make_subject
 from assay.ir.dtypes import Array
 from assay.ops.registry import widen
 from assay.runtime.torch_backend import Options
-from assay.runtime.torch_explain import explained
+from assay.runtime.torch_explain import GraphBreak, explained
 from assay.runtime.torch_watch import Arguments, Run, Watched, watching
 
 _PATIENCE = 10.0
@@ -39,10 +41,10 @@ _KEPT = 10
 
 
 class Truth(NamedTuple):
-    """What torch gives eagerly, and in f64."""
+    """What torch gives eagerly, and in f64; None where it cannot do that."""
 
     plain: Results
-    exact: Results
+    exact: Results | None
 
 
 def measure(job: Job, tell: Callable[[Record], None], make: Callable[[Job], Subject] = make_subject) -> Record:
@@ -79,8 +81,8 @@ def _truth(draft: Draft, subject: Subject) -> Truth:
     try:
         return Truth(plain, subject.exact())
     except Exception as error:
-        draft.known["notes"] = (f"torch cannot run it in f64, so no noise floor is known: {summary(error)}",)
-        return Truth(plain, plain)
+        draft.note(f"torch cannot run it in f64, so no noise floor is known: {summary(error)}")
+        return Truth(plain, None)
 
 
 def _cold(draft: Draft, subject: Subject, options: Options) -> Results:
@@ -88,17 +90,25 @@ def _cold(draft: Draft, subject: Subject, options: Options) -> Results:
     with draft.compiling() as stages, _region(subject, options) as (seen, run):
         started = time.perf_counter()
         results = subject.run(_calling(subject, run))
-        whole = time.perf_counter() - started
-        _note_stages(draft, stages, whole)
-        told = explained(seen)
-        draft.known |= {
-            "graphs": len(seen.graphs),
-            "breaks": sum(each.count for each in told.breaks),
-            "ops": op_uses(told),
-            "configurations": configurations(seen, told.nodes),
-            "transfers": transfers(graph.program.plan for graph in seen.graphs),
-        }
+        _note_stages(draft, stages, time.perf_counter() - started)
+        if any(node.op == "deferred" for graph in seen.graphs for node in graph.lowered.nodes):
+            subject.step(_calling(subject, run, fused=False))  # nodes that are lowered only now must be seen one by one
+    told = explained(seen)  # the region tells its graph breaks when it ends
+    left = [f"torch left a graph at {_place(each)}: {each.reason}" for each in told.breaks]
+    left += [f"torch gave up compiling {each.function}" for each in told.recompiles if each.given_up]
+    draft.note(*left)
+    draft.known |= {
+        "graphs": len(seen.graphs),
+        "breaks": sum(each.count for each in told.breaks) + sum(each.given_up for each in told.recompiles),
+        "ops": op_uses(told),
+        "configurations": configurations(seen, told.nodes),
+        "transfers": transfers(graph.program.plan for graph in seen.graphs),
+    }
     return results
+
+
+def _place(found: GraphBreak) -> str:
+    return f"{Path(found.file).name}:{found.line} ({found.code})"
 
 
 def _note_stages(draft: Draft, stages: Mapping[str, float], whole: float) -> None:
@@ -110,10 +120,12 @@ def _note_stages(draft: Draft, stages: Mapping[str, float], whole: float) -> Non
 
 def _steady(draft: Draft, subject: Subject, options: Options) -> None:
     """Compile once more with filled caches; then time the model in turns with eager, and set both the task."""
-    with draft.compiling() as stages, _region(subject, options) as (_, run):
-        started = time.perf_counter()
-        subject.step(_calling(subject, run))
-        draft.speed["warm"] = time.perf_counter() - started - stages.get("run", 0.0)
+    with _region(subject, options) as (_, run):
+        with draft.compiling() as stages:
+            started = time.perf_counter()
+            subject.step(_calling(subject, run))
+            draft.speed["warm"] = time.perf_counter() - started - stages.get("run", 0.0)
+        draft.enter("run")  # from here on no stage is told: telling takes time
         times: dict[str, list[float]] = {"eager_": [], "": []}
         watch = Watch([lambda: cpu_of("self")])
         until = time.perf_counter() + _PATIENCE
@@ -154,33 +166,48 @@ def _region(subject: Subject, options: Options) -> AbstractContextManager[tuple[
     )
 
 
-def _calling(subject: Subject, run: Run) -> Callable[..., Any]:
+def _calling(subject: Subject, run: Run, *, fused: bool = True) -> Callable[..., Any]:
     """A watched call, which goes backward by itself, as one that gives plain results."""
 
     def call(*args: Any, **inputs: Any) -> Any:
-        outcome = run(Arguments(args, inputs), fused=True)
+        outcome = run(Arguments(args, inputs), fused=fused)
         return outcome.detach() if isinstance(outcome, Tensor) else outcome
 
     return subject.through(call)
 
 
 def _judged(draft: Draft, subject: Subject, found: Results, truth: Truth) -> Record:
-    outputs = _against(found.outputs, truth.plain.outputs, truth.exact.outputs)
-    gradients = _against(found.gradients, truth.plain.gradients, truth.exact.gradients)
-    worst = sorted(gradients, key=_excess, reverse=True)[:_KEPT]
+    outputs = _against(found.outputs, truth.plain.outputs, truth.exact and truth.exact.outputs)
+    gradients = _against(found.gradients, truth.plain.gradients, truth.exact and truth.exact.gradients)
+    worst = sorted(gradients, key=lambda each: (each.ok, -_excess(each)))[:_KEPT]
     passed = sum(each.ok for each in gradients)
     draft.known |= {"outputs": outputs, "gradients": tuple(worst)}
     draft.known |= {"gradient_count": len(gradients), "gradients_right": passed}
     wrong = [each for each in (*outputs, *gradients) if not each.ok]
     if wrong:
-        return draft.record("fail_accuracy", _inaccuracy(draft, subject, wrong))
-    elsewhere = any(use.remaining for use in draft.known["ops"])
+        return _inaccurate(draft, subject, wrong)
+    nothing = _nothing(draft, subject, outputs, gradients)
+    if nothing:
+        return draft.record("fail_accuracy", Cause("accuracy", "", "nothing to judge", nothing, detail=nothing))
+    elsewhere = draft.known["breaks"] or any(use.remaining for use in draft.known["ops"])
     return draft.record("pass_with_fallback" if elsewhere else "pass")
 
 
-def _against(found: Mapping[str, Array], plain: Mapping[str, Array], exact: Mapping[str, Array]) -> tuple[Output, ...]:
+def _nothing(draft: Draft, subject: Subject, outputs: Sequence[Output], gradients: Sequence[Output]) -> str:
+    """Why a case without a wrong result is no pass either: what is missing for a verdict; empty if nothing is."""
+    if not draft.known["graphs"]:
+        return "torch compiled no graph of it"
+    if not outputs:
+        return "it gives no tensor"
+    return "no parameter has a gradient" if subject.trains and not gradients else ""
+
+
+def _against(
+    found: Mapping[str, Array], plain: Mapping[str, Array], exact: Mapping[str, Array] | None
+) -> tuple[Output, ...]:
     """Every result judged; one that is missing or that torch does not give is wrong."""
-    shared = [judged(name, found[name], plain[name], widen(exact[name])) for name in plain if name in found]
+    wide = {name: widen(array) for name, array in (exact or {}).items()}
+    shared = [judged(name, found[name], plain[name], wide.get(name)) for name in plain if name in found]
     missing = [Output(name, "", False, "is missing") for name in plain if name not in found]
     surplus = [Output(name, "", False, "torch has no such result") for name in found if name not in plain]
     return (*shared, *missing, *surplus)
@@ -192,18 +219,20 @@ def _excess(output: Output) -> float:
     return float(not output.ok) if found is None else found
 
 
-def _inaccuracy(draft: Draft, subject: Subject, wrong: list[Output]) -> Cause:
-    """Why results are wrong; the first wrong op goes into the draft too."""
+def _inaccurate(draft: Draft, subject: Subject, wrong: Sequence[Output]) -> Record:
+    """The record of wrong results. What is known is told before the first wrong op is looked for, as that may fail."""
     worst = max(wrong, key=_excess)
     error = "NaN" if worst.nan else "infinity" if worst.inf else "inaccurate" if worst.count else "shape or dtype"
-    detail = f"{worst.name}: {worst.complaint}"
+    cause = Cause("accuracy", "", error, f"{error} results", detail=f"{worst.name}: {worst.complaint}")
+    draft.known["attribution"] = "not found: the search took too long or too much memory"
+    draft.tell(draft.record("fail_accuracy", cause))
     try:
         suspect = first_wrong(subject, draft.job.case.target)
     except Exception as failure:
         draft.known["attribution"] = f"not found: {summary(failure)}"
-        return Cause("accuracy", "", error, f"{error} results", detail=detail)
+        return draft.record("fail_accuracy", cause)
     if suspect is None:
         draft.known["attribution"] = "every value is right when the ops run one by one"
-        return Cause("accuracy", "fusion", error, f"{error} results", detail=detail)
+        return draft.record("fail_accuracy", replace(cause, component="fusion"))
     draft.known["attribution"] = f"{suspect.place}: {suspect.complaint}"
-    return Cause("accuracy", "kernel", error, f"{error} results", suspect.op, detail=detail, where=suspect.place)
+    return draft.record("fail_accuracy", replace(cause, component="kernel", op=suspect.op, where=suspect.place))

@@ -63,18 +63,9 @@ def example(configuration: Configuration) -> dict[str, Tensor]:
 
 def _drawn(configuration: Configuration, *, positive: bool) -> dict[str, Tensor]:
     generator = torch.Generator().manual_seed(_SEED)
-    specs = list(_specs([*configuration.args, *configuration.kwargs.values()]))
+    specs = list(configuration.tensors())
     bound = min((size for spec in specs if _is_float(spec) for size in spec["shape"]), default=_SMALL)
     return {f"t{index}": _tensor(spec, max(bound, 1), positive, generator) for index, spec in enumerate(specs)}
-
-
-def _specs(value: Any) -> Iterator[Mapping[str, Any]]:
-    """The descriptions of tensors in an argument."""
-    if isinstance(value, list | tuple):
-        for part in cast("list[Any]", value):
-            yield from _specs(part)
-    elif isinstance(value, Mapping) and "shape" in value:
-        yield cast("Mapping[str, Any]", value)
 
 
 def _is_float(spec: Mapping[str, Any]) -> bool:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from assay.errors import BadFeed, NotFound
+from assay.errors import BadFeed
 from assay.evidence.records import Case, Configuration, Environment, Record, append, read
 from assay.evidence.records.schema import Mode, Size
 from assay.evidence.sweep.executors import Executor
-from assay.evidence.sweep.jobs import Job, Limits, Shard, part
-from assay.evidence.sweep.reproducers import add_reproducer
+from assay.evidence.sweep.jobs import Job, Limits
+from assay.evidence.sweep.reproducers import write_reproducer
 
 if TYPE_CHECKING:
     from assay.zoo.torch import Model
@@ -27,36 +27,32 @@ class Settings(msgspec.Struct, frozen=True):
     threads: int = 0
     rounds: int = 10
 
-    def job(self, case: Case, configuration: Configuration | None = None, models: Sequence[str] = ()) -> Job:
-        """A job with these settings."""
-        return Job(
-            case,
-            self.environment,
-            self.limits,
-            self.threads,
-            self.rounds,
-            configuration=configuration,
-            models=tuple(models),
-        )
+    def job(self, case: Case, **more: Any) -> Job:
+        """A job with these settings, and with other fields of its own."""
+        return Job(case, self.environment, self.limits, self.threads, self.rounds, **more)
 
 
 def model_jobs(
     models: Sequence[str], targets: Sequence[str], mode: Mode, size: Size, faults: Sequence[str], settings: Settings
 ) -> list[Job]:
-    """A job for each model, target and fault; NotFound for a model that the zoo does not have."""
+    """A job for each model, target and fault; one that cannot be run says why. NotFound for a model that the zoo does
+    not have."""
     from assay.zoo.torch import MODELS, find
 
-    named = [find(name) for name in models] if models else list(MODELS.values())
-    chosen = [model for model in named if mode in model.modes]
-    if not chosen:
-        raise NotFound(f"none of the models has the mode '{mode}'", hint="assay zoo list shows the modes")
-    cases = [
-        Case("model", model.name, target, mode, size, _dtype(model, size), fault=fault)
-        for model in chosen
+    return [
+        settings.job(
+            Case("model", model.name, target, mode, size, _dtype(model, size), fault=fault),
+            skipped=_impossible(model, mode),
+        )
+        for model in ([find(name) for name in models] if models else MODELS.values())
         for target in targets
         for fault in faults or [""]
     ]
-    return [settings.job(case) for case in cases]
+
+
+def _impossible(model: Model, mode: Mode) -> str:
+    """Why a model cannot be run; empty if it can."""
+    return model.unavailable or ("" if mode in model.modes else f"the zoo has no {mode} mode of it")
 
 
 def _dtype(model: Model, size: Size) -> str:
@@ -75,10 +71,19 @@ def op_jobs(records: Sequence[Record], targets: Sequence[str], settings: Setting
     if not found:
         raise BadFeed("no record tells which ops its model uses", hint="sweep models first, into the same file")
     return [
-        settings.job(Case("op", each.op, target, configuration=each.text), each, sorted(set(users[key])))
+        settings.job(
+            Case("op", each.op, target, dtype=_dtype_of(each), configuration=each.text),
+            configuration=each,
+            models=tuple(sorted(set(users[key]))),
+        )
         for key, each in sorted(found.items())
         for target in targets
     ]
+
+
+def _dtype_of(configuration: Configuration) -> str:
+    """The dtype of the first tensor that an op gets."""
+    return next((str(spec["dtype"]) for spec in configuration.tensors()), "f32")
 
 
 def remaining(jobs: Sequence[Job], path: Path, resume: bool) -> list[Job]:
@@ -92,10 +97,10 @@ def remaining(jobs: Sequence[Job], path: Path, resume: bool) -> list[Job]:
     return [job for job in jobs if job.case not in done]
 
 
-def sweep(jobs: Sequence[Job], shard: Shard, executor: Executor, path: Path) -> Iterator[Record]:
+def sweep(jobs: Sequence[Job], executor: Executor, path: Path) -> Iterator[Record]:
     """Run jobs and append the record of each to a file as soon as it is done; then it is given to the caller."""
-    chosen = {job.case: job for job in part(jobs, shard)}
-    for record in executor.run(list(chosen.values())):
-        whole = add_reproducer(record, chosen[record.case], path)
-        append(path, whole)
-        yield whole
+    by_case = {job.case: job for job in jobs}
+    for record in executor.run(jobs):
+        write_reproducer(record, by_case[record.case], path)
+        append(path, record)
+        yield record

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 from unittest.mock import patch
 
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from assay.errors import NotFound
 from assay.evidence.records import Case, Configuration
 from assay.evidence.records.schema import Mode
 from assay.evidence.sweep.jobs import Job
@@ -20,7 +22,7 @@ from assay.evidence.sweep.operators import Operator, example
 from assay.frontends.torch.types import dtype_of, to_array
 from assay.ir.dtypes import Array
 from assay.zoo.torch import Model, find
-from assay.zoo.torch.model import Task
+from assay.zoo.torch.model import Task, default_dtype
 
 _FULL = 4
 """Bytes of a number from which on a model is compared with f64."""
@@ -80,8 +82,12 @@ class Subject:
         if inner is None:
             return compiled
 
+        @wraps(inner.forward)  # libraries look at what a forward takes
+        def forward(*args: Any, **inputs: Any) -> Any:
+            return compiled(*args, **inputs)
+
         def call(*args: Any, **inputs: Any) -> Any:
-            with patch.object(inner, "forward", compiled):
+            with patch.object(inner, "forward", forward):
                 return self.module(*args, **inputs)
 
         return call
@@ -126,7 +132,12 @@ class Subject:
         taken = sum(each.numel() for each in self.module.parameters()) * wide.itemsize
         with (widened if taken <= _MOST else widened_by_part)(self.module, wide):
             inputs, args = pytree.tree_map(floats_as(wide), (self.inputs, self.args))
-            return Subject(self.module, inputs, self.mode, args, self.inner).run(self.module)
+            widest = Subject(self.module, inputs, self.mode, args, self.inner)
+            try:
+                return widest.run(self.module)
+            except RuntimeError:  # some modules make constants for f64 in torch's default dtype
+                with default_dtype(wide):
+                    return widest.run(self.module)
 
     def types(self) -> dict[str, str]:
         """The inputs by name, as text."""
@@ -182,7 +193,8 @@ def make_subject(job: Job) -> Subject:
 def _of_model(case: Case) -> Subject:
     model = find(case.name)
     if case.size == "full" and case.mode == "eval" and model.weights is not None:
-        return _of_trained(model, model.weights.task)
+        with suppress(NotFound):  # without the packages random weights must do; `metrics` are missing then
+            return _of_trained(model, model.weights.task)
     module = model.build(case.size)
     inputs = model.example(module, size=case.size, mode=case.mode)
     if case.mode == "eval":

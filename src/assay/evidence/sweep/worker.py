@@ -17,12 +17,15 @@ from assay.evidence.records import Record
 from assay.evidence.records.files import encoded
 from assay.evidence.sweep.jobs import Job
 
+ON_THE_WAY, LAST = b"-", b"+"
+"""What stands before a record: whether more will come."""
 SHOW_STACK = signal.SIGUSR1
 """Makes a process write its Python stack to its stack file."""
 
 
 def serve(job: bytes, line: Connection, folder: str) -> None:
-    """Run an encoded job. Along `line` go encoded records: what is known so far, at last what was found."""
+    """Run an encoded job. Along `line` go encoded records, each behind a mark: what is known so far, at last what was
+    found."""
     os.setsid()  # what this process starts ends with it
     threading.Thread(target=_die_with_parent, args=(line,), daemon=True).start()
     _redirect(Path(folder, "output"))
@@ -31,7 +34,8 @@ def serve(job: bytes, line: Connection, folder: str) -> None:
     faulthandler.register(SHOW_STACK, stack)
     os.environ["ASSAY_CACHE_DIR"] = str(Path(folder, "cache"))
     tempfile.tempdir = folder
-    line.send_bytes(encoded(run(msgspec.json.decode(job, type=Job), lambda record: line.send_bytes(encoded(record)))))
+    last = run(msgspec.json.decode(job, type=Job), lambda record: line.send_bytes(ON_THE_WAY + encoded(record)))
+    line.send_bytes(LAST + encoded(last))
 
 
 def run(job: Job, tell: Callable[[Record], None]) -> Record:

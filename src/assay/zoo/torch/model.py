@@ -123,13 +123,8 @@ class Model:
     def empty(self, size: Size) -> Any:
         """The module with parameters of no meaning; its buffers are right."""
         wanted = torch.bfloat16 if size == "full" and self.full_dtype == "bf16" else torch.float32
-        usual = torch.get_default_dtype()
-        torch.set_default_dtype(wanted)
-        try:
-            with without_initial_weights():
-                return self.make(self.settings(size))
-        finally:
-            torch.set_default_dtype(usual)
+        with default_dtype(wanted), without_initial_weights():
+            return self.make(self.settings(size))
 
     def parameters(self, size: Size) -> int:
         """How many numbers are learned."""
@@ -182,6 +177,17 @@ def image(side: int, values: Values = noise, channels: int = 3, small: int = 2) 
 
 
 # --- weights
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Generator[None]:
+    """Inside, torch makes floats of a dtype where none is said."""
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(usual)
 
 
 @contextmanager
