@@ -18,7 +18,10 @@ def test_pages_and_table_are_those_of_the_records(tmp_path: Path) -> None:
     assert not records.damaged
     report = made(records, "Models")
     assert all(check.ok for check in report.checks), report.checks
-    for name in write(tmp_path, report, ["markdown"]):
+    names = write(tmp_path, report, ["markdown"])
+    pages = {path.relative_to(PAGES).as_posix() for path in PAGES.rglob("*") if path.is_file()}
+    assert pages - {"data/files.json"} == set(names), "`make report` makes other pages"
+    for name in names:
         assert (PAGES / name).read_text() == (tmp_path / name).read_text(), f"`make report` makes another {name}"
     again = tmp_path / "README.md"
     again.write_text((ROOT / "README.md").read_text())

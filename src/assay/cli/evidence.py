@@ -32,17 +32,18 @@ def merge(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Where the result goes.")],
     json: JsonOption = None,
 ) -> None:
-    """Write the latest record of each case, by date, to one file.
+    """Write the latest record of each case, by date, to one file, compressed if its name ends in .gz.
 
-    The result is whole or is not written at all. Lines that are no records are listed, and the command exits with 1.
+    The files that show failures are copied along. The result is whole or is not written at all. Lines that are no records are listed, and the command exits with 1.
     """
     from assay.evidence.records.files import read
-    from assay.evidence.records.merge import merged, write
+    from assay.evidence.records.merge import copy_reproducers, merged, write
 
     with reporting(json) as report:
         found = read(files)
         kept = merged(found.records)
         write(output, kept)
+        copy_reproducers(files, kept, output)
         report.text(f"{len(found.records)} records of {len(files)} files, {len(kept)} cases: {output}")
         _tell_damage(report, found.damaged)
         report.result({"records": len(found.records), "cases": len(kept), "damaged": _damage_data(found.damaged)})

@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from assay.cli.inputs import ModelArgument, symbolic_dims
-from assay.cli.output import JsonOption, Report, exit_code, reporting, size
+from assay.cli.output import JsonOption, Report, exit_code, reporting
 from assay.errors import AssayError
+from assay.units import size
 
 Level = Literal["symbolic", "core", "milli"]
 LevelOption = Annotated[

@@ -76,8 +76,10 @@ def sweep(
     where = environment(shlex.join(["assay", *sys.argv[1:]]), own, workers)
     settings = Settings(where, Limits(timeout, int(memory * 2**30)), own, rounds)
     wanted = targets or ["cpu"]
+    if ops and inject:
+        raise BadFeed("faults are broken into models, not into single ops", hint="leave out --ops")
     if ops:
-        jobs = op_jobs(read(out).records, wanted, settings)
+        jobs = op_jobs(read(out).records, wanted, settings, models or ())
     else:
         kinds = cast("tuple[Mode, Size]", (mode, size))
         jobs = model_jobs(models or (), wanted, *kinds, _faults(inject or ()), settings)

@@ -14,6 +14,7 @@ from assay.evidence.sweep.jobs import Job
 from assay.evidence.sweep.machine import environment
 from assay.evidence.sweep.measure import measure
 from assay.evidence.sweep.subjects import Subject, Trainee
+from assay.frontends.torch.types import dtype_of
 from assay.zoo.torch.model import mean_square
 
 _ROUNDS = 10
@@ -37,11 +38,18 @@ def measure_recorded(name: str, model: Any, inputs: Any, outputs: Any, *, target
     a mapping. A module in training mode whose outputs require a gradient is a step of training. `iteration` is the
     run whose time counts, 0 for the median."""
     training = isinstance(model, nn.Module) and model.training and _differentiable(outputs)
-    case = Case("model", name, target, "train" if training else "eval")
+    case = Case("model", name, target, "train" if training else "eval", dtype=_dtype(model))
     job = Job(
         case, environment("pytest", torch.get_num_threads(), 1), rounds=iteration or _ROUNDS, last=bool(iteration)
     )
     return measure(job, lambda _: None, lambda _: subject_of(model, inputs, training))
+
+
+def _dtype(model: Any) -> str:
+    """The dtype of a model's first floating parameter; f32 if it has none."""
+    owner = getattr(model, "__self__", model)
+    parameters = owner.parameters() if isinstance(owner, nn.Module) else ()
+    return next((dtype_of(each.dtype).name for each in parameters if each.is_floating_point()), "f32")
 
 
 def subject_of(model: Any, inputs: Any, training: bool) -> Subject:

@@ -166,6 +166,18 @@ def test_compressed_files_are_written_whole_and_read(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
+def test_files_that_show_failures_go_along(tmp_path: Path) -> None:
+    (tmp_path / "build" / "reproducers").mkdir(parents=True)
+    (tmp_path / "build" / "reproducers" / "bert.py").write_text("shown")
+    (tmp_path / "secret").write_text("elsewhere")
+    shown = failed(reproducer="reproducers/bert.py")
+    source = written(tmp_path / "build" / "r.jsonl", shown, failed("gpt", reproducer="../secret"))
+    done = invoke("merge", source, "-o", tmp_path / "kept" / "deep" / "r.jsonl.gz")
+    assert done.exit_code == OK, done.output
+    assert (tmp_path / "kept" / "deep" / "reproducers" / "bert.py").read_text() == "shown"
+    assert not (tmp_path / "kept" / "secret").exists()
+
+
 @pytest.mark.parametrize("more", [{"breaks": 1}, {"gradient_count": 2, "gradients_right": 1}])
 def test_a_pass_that_contradicts_itself_is_refused(more: dict[str, int]) -> None:
     assert inconsistency(record(**more))

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from assay.cli import app
 from assay.errors import BadFeed, NotFound
-from assay.evidence.records import Case, Cause, Environment, Record, append, read
+from assay.evidence.records import Case, Cause, Configuration, Environment, Record, append, read
 from assay.evidence.records.files import inconsistency
 from assay.evidence.records.merge import merged
 from assay.evidence.sweep import run as run_module
@@ -86,10 +86,29 @@ def test_ops_run_by_themselves(tmp_path: Path) -> None:
     list(sweep(jobs()[:1], make_executor("local", 1), path))
     todo = op_jobs(read(path).records, ["cpu"], SETTINGS)
     assert len(todo) == len(read(path).records[0].configurations)
+    assert todo == op_jobs(read(path).records, ["cpu"], SETTINGS, ["Mnist"])
+    with pytest.raises(BadFeed):
+        op_jobs(read(path).records, ["cpu"], SETTINGS, ["BERT"])
     found = [run(job, lambda _: None) for job in todo]
     assert {record.status for record in found} <= {"pass", "pass_with_fallback"}, [r.cause for r in found]
     assert {record.models for record in found} == {("Mnist",)}
     assert all(record.outputs for record in found)
+
+
+def test_ops_of_other_libraries_run_by_themselves() -> None:
+    declare_operators()
+    boxes, scores = {"dtype": "f32", "shape": [4, 4]}, {"dtype": "f32", "shape": [4]}
+    used = Configuration("torchvision.nms.default", (boxes, scores, 0.5))
+    case = Case("op", used.op, "cpu", configuration=used.text)
+    record = run(Job(case, Environment("now"), rounds=1, configuration=used), lambda _: None)
+    assert record.status == "pass_with_fallback", record.cause
+    assert [use.op for use in record.ops if use.opaque] == [used.op]
+
+
+def test_ops_that_torch_has_not() -> None:
+    used = Configuration("aten.no_such_op.default", ())
+    record = run(Job(Case("op", used.op, "cpu"), Environment("now"), configuration=used), lambda _: None)
+    assert (record.status, record.stage) == ("unsupported", "build")
 
 
 def test_a_failure_has_a_file_that_shows_it(tmp_path: Path) -> None:

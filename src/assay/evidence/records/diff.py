@@ -56,7 +56,7 @@ def disturbed(record: Record) -> bool:
     return (record.environment.workers or 1) > 1 or (record.speed.others or 0.0) > DISTURBED
 
 
-def judged(record: Record) -> tuple[Output, ...]:
+def verdicts(record: Record) -> tuple[Output, ...]:
     """Everything of a record that has a verdict."""
     return (*record.outputs, *record.gradients)
 
@@ -75,7 +75,7 @@ def part_of_allowed(output: Output) -> float | None:
 
 def worst_error(record: Record) -> float | None:
     """The largest error of a record in parts of what is allowed; None if nothing was judged."""
-    return max((found for each in judged(record) if (found := part_of_allowed(each)) is not None), default=None)
+    return max((found for each in verdicts(record) if (found := part_of_allowed(each)) is not None), default=None)
 
 
 def told(cause: Cause | None) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -54,3 +56,14 @@ def write(path: Path, records: Iterable[Record]) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def copy_reproducers(files: Iterable[Path], records: Iterable[Record], output: Path) -> None:
+    """Copy the files that show the failures of records from beside their files to beside `output`."""
+    names = [record.reproducer for record in records if record.reproducer]
+    inside = [name for name in names if not Path(name).is_absolute() and ".." not in Path(name).parts]
+    for file, name in itertools.product(files, inside):
+        source, goal = file.parent / name, output.parent / name
+        if source.is_file() and source.resolve() != goal.resolve():
+            goal.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, goal)

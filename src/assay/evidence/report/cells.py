@@ -15,6 +15,8 @@ from typing import Literal, TypeAlias, cast
 
 from msgspec import Struct
 
+from assay.units import size
+
 Kind = Literal[
     "text", "long", "code", "status", "mark", "link", "links", "count", "number", "error", "part", "times", "ms",
     "seconds", "bytes", "counted", "ratio",
@@ -168,15 +170,6 @@ def percent(part: Fraction) -> str:
         whole = math.floor(part * 100 + Fraction(1, 2))
         return f"{min(whole, 99)} %" if whole else "<1 %"
     return f"{math.floor(part * 100)} %"
-
-
-def size(count: float) -> str:
-    """A number of bytes as people read it."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            break
-        count /= 1024
-    return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
 
 
 def figure(value: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from assay.evidence.records.diff import judged, part_of_allowed, relative_time, worst_error
+from assay.evidence.records.diff import part_of_allowed, relative_time, verdicts, worst_error
 from assay.evidence.records.schema import Record
 from assay.evidence.report.base import Base
 from assay.evidence.report.cells import Cell, Column, Counted, Link, Ratio, Row, Table, natural, written
@@ -57,7 +57,7 @@ def models(base: Base) -> Table:
 
 
 def _figures(base: Base, record: Record) -> Iterator[Cell]:
-    found = judged(record)
+    found = verdicts(record)
     relative = relative_time(record)
     yield record.status
     yield Counted(sum(use.count for use in record.ops), len(record.ops)) if record.ops else None

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from assay.evidence.records.diff import judged, worst_error
+from assay.evidence.records.diff import verdicts, worst_error
 from assay.evidence.records.schema import Record
 from assay.evidence.report.base import Base, models_of
 from assay.evidence.report.cells import Cell, Column, Link, Ratio, Row, Table
@@ -119,7 +119,7 @@ def _op_variations(base: Base, used: Used) -> Iterator[Row]:
 
 
 def _by_itself(base: Base, record: Record) -> Iterator[Cell]:
-    case, found = record.case, judged(record)
+    case, found = record.case, verdicts(record)
     yield from (case.target, case.mode, case.size, case.dtype)
     yield record.status
     yield worst_error(record)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from assay.evidence.marks import put_between
@@ -26,10 +26,11 @@ Group = tuple[str, str, str]
 def write_readme(path: Path, report: Report, records: Records, folder: Path) -> None:
     """Put the table between its marks into a page that has them; names lead to the pages in `folder`."""
     up = Path(os.path.relpath(folder, path.parent)).as_posix() + "/"
-    put_between(path, BEGIN, END, "\n".join(_block(report, merged(records.records), up)))
+    shown = [each for each in merged(records.records) if each.case.kind == "model" and not each.case.fault]
+    put_between(path, BEGIN, END, "\n".join(_block(report, shown, up)))
 
 
-def _block(report: Report, records: tuple[Record, ...], up: str) -> Iterator[str]:
+def _block(report: Report, records: Sequence[Record], up: str) -> Iterator[str]:
     yield "```sh"
     yield from dict.fromkeys(record.environment.command for record in records)
     yield "```"

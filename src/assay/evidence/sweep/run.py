@@ -59,12 +59,15 @@ def _dtype(model: Model, size: Size) -> str:
     return model.full_dtype if size == "full" else "f32"
 
 
-def op_jobs(records: Sequence[Record], targets: Sequence[str], settings: Settings) -> list[Job]:
-    """A job for each distinct configuration of an op that some models' records have, on each target."""
+def op_jobs(
+    records: Sequence[Record], targets: Sequence[str], settings: Settings, models: Sequence[str] = ()
+) -> list[Job]:
+    """A job for each distinct op configuration in the records of models (all, or those named), on each target."""
     users: dict[str, list[str]] = {}
     found: dict[str, Configuration] = {}
     for record in records:
-        for each in record.configurations if record.case.kind == "model" else ():
+        counts = record.case.kind == "model" and (not models or record.case.name in models)
+        for each in record.configurations if counts else ():
             key = f"{each.op} {each.text}"
             found.setdefault(key, each)
             users.setdefault(key, []).append(record.case.name)
