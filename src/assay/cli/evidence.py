@@ -34,7 +34,8 @@ def merge(
 ) -> None:
     """Write the latest record of each case, by date, to one file, compressed if its name ends in .gz.
 
-    The files that show failures are copied along. The result is whole or is not written at all. Lines that are no records are listed, and the command exits with 1.
+    The files that show failures are copied along. The result is whole or is not written at all. Lines that are no
+    records are listed, and the command exits with 1.
     """
     from assay.evidence.records.files import read
     from assay.evidence.records.merge import copy_reproducers, merged, write

@@ -51,7 +51,9 @@ def sweep(
     workers: Annotated[int, typer.Option("--workers", metavar="N", help="How many cases at once.", min=1)] = 1,
     executor: Annotated[str, typer.Option("--executor", metavar="local|ray", help="Where cases run.")] = "local",
     threads: Annotated[int, typer.Option("--threads", help="Threads of a case (0: cores ÷ workers).", min=0)] = 0,
-    rounds: Annotated[int, typer.Option("--rounds", metavar="N", help="Timed runs of a case, at most.", min=1)] = 10,
+    rounds: Annotated[
+        int, typer.Option("--rounds", metavar="N", help="Timed runs of a case, at most; 0 for verdicts alone.", min=0)
+    ] = 10,
     timeout: Annotated[float, typer.Option("--timeout", metavar="S", help="Seconds that a case may take.")] = 900.0,
     memory: Annotated[float, typer.Option("--memory", metavar="GIB", help="Memory that a case may take.")] = 20.0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run whose records FILE holds.")] = False,

@@ -237,6 +237,14 @@ def test_what_was_not_judged_is_no_pass(module: nn.Module, words: str) -> None:
     assert words in record.cause.detail
 
 
+def test_verdicts_alone() -> None:
+    record = measured(nn.Softmax(0), rounds=0)
+    assert record.status == "pass"
+    assert record.outputs
+    assert record.speed.cold is not None
+    assert (record.speed.median, record.speed.warm, record.speed.runs) == (None, None, 0)
+
+
 def test_nothing_is_told_while_runs_are_timed() -> None:
     few: list[Record] = []
     many: list[Record] = []

@@ -26,7 +26,7 @@ class Job(Struct, frozen=True):
     threads: int = 0
     """0: as many as the process may use."""
     rounds: int = 10
-    """How many timed runs at most."""
+    """How many timed runs at most; with 0 nothing but the first compilation is timed, and no task is set."""
     last: bool = False
     """Whether the last of them alone counts."""
     configuration: Configuration | None = None

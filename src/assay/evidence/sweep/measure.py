@@ -70,7 +70,8 @@ def _measured(draft: Draft, make: Callable[[Job], Subject]) -> Record:
     options = Options(target=case.target)
     found = _cold(draft, subject, options)
     gc.collect()
-    _steady(draft, subject, options)
+    if draft.job.rounds:
+        _steady(draft, subject, options)
     draft.speed["peak_memory"] = peak_memory()
     draft.enter("accuracy")
     return _judged(draft, subject, found, truth)
