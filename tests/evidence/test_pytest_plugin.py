@@ -105,5 +105,18 @@ def test_failures(pytester: pytest.Pytester, tmp_path: Path) -> None:
     }
 
 
+def test_what_was_not_tried_is_no_expected_failure(pytester: pytest.Pytester) -> None:
+    result = run(pytester, recorded("model", "Broken()", "x", marker=XFAIL), "--assay-target", "abacus")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*the model on abacus: unsupported*"])
+
+
+def test_half_width_is_told(pytester: pytest.Pytester, tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    body = recorded("narrow", "Doubled().eval().bfloat16()", "x.bfloat16()")
+    run(pytester, body, "--assay-records", str(path)).assert_outcomes(passed=1)
+    assert [record.case.dtype for record in read(path).records] == ["bf16"]
+
+
 def test_switched_off(pytester: pytest.Pytester) -> None:
     run(pytester, recorded("wrong", "Broken()", "x"), "--assay-off").assert_outcomes(passed=1)

@@ -23,6 +23,7 @@ from assay.zoo.files import package_file
 from assay.zoo.torch import MODELS, NAMES, transformers
 from assay.zoo.torch._torchvision import nms, torchvision
 from assay.zoo.torch.model import Model, fill, mean_square, without_initial_weights
+from assay.zoo.torch.torchvision import by_place
 
 LEAST, MOST = 1e-3, 1e4
 """What the largest output is between, so that comparing outputs means something."""
@@ -234,6 +235,22 @@ def test_nms_is_an_operator_that_graphs_can_hold() -> None:
 
     program = torch.export.export(Kept(), (BOXES, SCORES))
     assert program.module()(BOXES, SCORES).tolist() == [1, 3, 4]
+
+
+def test_detections_are_compared_by_their_places() -> None:
+    """Two detections with nearly equal scores change places; everything else about them must still be the same."""
+    boxes = torch.tensor([[0.0, 1, 9, 9], [0, 0, 5, 5], [3, 3, 4, 4]])
+    first = {"boxes": boxes, "scores": torch.tensor([0.9, 0.5, 0.5]), "labels": torch.tensor([7, 2, 2])}
+    swapped = {name: each[[0, 2, 1]] for name, each in first.items()}
+    (one,), (other,) = by_place([first]), by_place([swapped])
+    assert one["labels"].tolist() == [2, 2, 7]
+    assert one["boxes"].tolist() == boxes[[1, 2, 0]].tolist()
+    assert one["ranked_scores"].tolist() == first["scores"].tolist()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    wrong = by_place([{**first, "labels": torch.tensor([7, 2, 3])}])[0]
+    assert not torch.equal(wrong["labels"], one["labels"])
+    unranked = by_place([{name: each.flip(0) for name, each in first.items()}])[0]
+    assert not torch.equal(unranked["ranked_scores"], one["ranked_scores"])
 
 
 # --- trained weights

@@ -24,7 +24,9 @@ from assay.evidence.records.merge import merged
 from assay.evidence.sweep import run as run_module
 from assay.evidence.sweep import subjects
 from assay.evidence.sweep.accuracy import judged
+from assay.evidence.sweep.attribution import first_wrong
 from assay.evidence.sweep.executors import make_executor
+from assay.evidence.sweep.faults import injected
 from assay.evidence.sweep.jobs import Job, Limits, Shard, parse_shard, part
 from assay.evidence.sweep.measure import measure
 from assay.evidence.sweep.run import Settings, model_jobs, op_jobs, remaining, sweep
@@ -243,6 +245,26 @@ def test_verdicts_alone() -> None:
     assert record.outputs
     assert record.speed.cold is not None
     assert (record.speed.median, record.speed.warm, record.speed.runs) == (None, None, 0)
+
+
+class Narrowed(nn.Module):
+    """A graph that says f32 inside, where f64 would do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear((x.double() * 2).to(torch.float32)).relu()
+
+
+def test_the_first_wrong_op_is_found_behind_a_cast() -> None:
+    subject = Subject(Narrowed().requires_grad_(False), {"x": torch.ones(1, 3)})
+    assert first_wrong(subject, "cpu") is None
+    with injected("kernel:aten.addmm.default"):
+        found = first_wrong(subject, "cpu")
+    assert found is not None
+    assert found.op == "aten.addmm.default"
 
 
 def test_nothing_is_told_while_runs_are_timed() -> None:

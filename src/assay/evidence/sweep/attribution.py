@@ -11,6 +11,7 @@ from torch import fx
 from torch._dynamo import optimize
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
+from torch.utils import _pytree as pytree
 
 from assay.evidence.sweep.accuracy import judged
 from assay.evidence.sweep.subjects import Subject, floats_as
@@ -48,9 +49,9 @@ class _Search:
         def run(*arguments: Any) -> Any:
             plain = _Kept(module)
             results = plain.run(*arguments)
-            exact = _Kept(module)
+            exact = _Kept(module, wide=True)
             with torch.no_grad():
-                exact.run(*map(floats_as(torch.float64), arguments))
+                exact.run(*arguments)
             self.values.clear()
             compiled(*arguments)
             self.found = self.found or self._first_wrong(module, plain.kept, exact.kept)
@@ -71,14 +72,15 @@ class _Search:
 
 
 class _Kept(fx.Interpreter):
-    """torch's own run of a graph that keeps every tensor."""
+    """torch's own run of a graph that keeps every tensor; with `wide`, every float of it in f64."""
 
-    def __init__(self, module: fx.GraphModule) -> None:
+    def __init__(self, module: fx.GraphModule, *, wide: bool = False) -> None:
         super().__init__(module)
         self.kept: dict[str, Any] = {}
+        self._widened = floats_as(torch.float64) if wide else lambda leaf: leaf
 
     def run_node(self, n: fx.Node) -> Any:
-        result = super().run_node(n)
+        result = pytree.tree_map(self._widened, super().run_node(n))
         if isinstance(result, torch.Tensor):
             self.kept[n.name] = result.detach()
         return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any
 from unittest.mock import patch
@@ -65,6 +65,8 @@ class Subject:
     """A part that is called again and again with ever other sizes: it alone is compiled, the rest stays eager."""
     task: Task | None = None
     """What the module can be asked, if its weights are real."""
+    comparable: Callable[[Any], Any] = lambda outputs: outputs
+    """From outputs to the same in a form in which rounding does not decide the order of anything."""
 
     @property
     def trains(self) -> bool:
@@ -109,7 +111,7 @@ class Subject:
         """The results of one step."""
         outcome = self.step(call)
         if not self.trains:
-            return Results(named_arrays(outcome), {})
+            return Results(named_arrays(self.comparable(outcome)), {})
         return Results({"loss": to_array(outcome.detach().clone())}, self.gradients())
 
     def metrics(self, call: Callable[..., Any]) -> dict[str, float]:
@@ -132,7 +134,7 @@ class Subject:
         taken = sum(each.numel() for each in self.module.parameters()) * wide.itemsize
         with (widened if taken <= _MOST else widened_by_part)(self.module, wide):
             inputs, args = pytree.tree_map(floats_as(wide), (self.inputs, self.args))
-            widest = Subject(self.module, inputs, self.mode, args, self.inner)
+            widest = replace(self, inputs=inputs, args=args)
             try:
                 return widest.run(self.module)
             except RuntimeError:  # some modules make constants for f64 in torch's default dtype
@@ -198,7 +200,7 @@ def _of_model(case: Case) -> Subject:
     module = model.build(case.size)
     inputs = model.example(module, size=case.size, mode=case.mode)
     if case.mode == "eval":
-        return Subject(module.requires_grad_(False), inputs)
+        return Subject(module.requires_grad_(False), inputs, comparable=model.comparable)
     return Subject(Trainee(module, model.loss).train(), inputs, case.mode)
 
 

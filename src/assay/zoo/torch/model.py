@@ -92,6 +92,8 @@ class Model:
     """The batch of the full call in training, where it is another than in eval mode."""
     loss: Callable[[Any], Tensor] = mean_square
     """From outputs to what training makes smaller."""
+    comparable: Callable[[Any], Any] = lambda outputs: outputs
+    """From outputs to the same in a form in which rounding does not decide the order of anything."""
     weights: Trained | None = None
     """What the full variant was trained to, where a package carries that."""
     unscaled: str = "no such weight"

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from torch import nn
+import numpy as np
+import torch
+from torch import Tensor, nn
 
 from assay.zoo.torch._torchvision import torchvision
 from assay.zoo.torch.model import Model, image, pixels
@@ -261,6 +263,20 @@ def _classifiers() -> list[Model]:
 # --- detectors
 
 
+def by_place(detections: Any) -> Any:
+    """Detections in the order of their labels and places; rounding decides which of nearly equal scores comes first.
+
+    The scores are there in both orders, so nothing is hidden.
+    """
+    return [_by_place(each) for each in detections]
+
+
+def _by_place(found: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    columns = (*found["boxes"].T.flip(0), found["labels"])
+    order = torch.tensor(np.lexsort([column.numpy(force=True) for column in columns]))
+    return {"ranked_scores": found["scores"], **{name: each[order] for name, each in found.items()}}
+
+
 def _detector(name: str, builder: str, count: int, small: Mapping[str, Any], side: int = 224) -> Model:
     return Model(
         name=name,
@@ -274,6 +290,7 @@ def _detector(name: str, builder: str, count: int, small: Mapping[str, Any], sid
         lengths=(96,),
         count=count,
         modes=("eval",),
+        comparable=by_place,
         note="eval alone: its training needs boxes beside the images",
     )
 
