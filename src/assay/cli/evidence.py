@@ -219,7 +219,7 @@ def _figure(value: float | None, factor: float = 1.0) -> str:
 def _show_record(report: Report, record: Record) -> None:
     import msgspec
 
-    from assay.evidence.records.diff import judged, told
+    from assay.evidence.records.diff import told, verdicts
 
     report.text(case_text(record.case))
     facts = {
@@ -243,7 +243,7 @@ def _show_record(report: Report, record: Record) -> None:
             for use in record.ops
         ]
         report.table("", columns, rows)
-    if judged(record):
+    if verdicts(record):
         columns = ("  output", "type", "right", ">error", ">allowed", ">PCC", "complaint")
         rows = [
             (
@@ -255,7 +255,7 @@ def _show_record(report: Report, record: Record) -> None:
                 "" if each.pcc is None else f"{each.pcc:.6f}",
                 each.complaint,
             )
-            for each in judged(record)
+            for each in verdicts(record)
         ]
         report.table("", columns, rows)
     times: dict[str, Any] = msgspec.to_builtins(record.speed)
