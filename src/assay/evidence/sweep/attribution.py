@@ -77,10 +77,12 @@ class _Kept(fx.Interpreter):
     def __init__(self, module: fx.GraphModule, *, wide: bool = False) -> None:
         super().__init__(module)
         self.kept: dict[str, Any] = {}
-        self._widened = floats_as(torch.float64) if wide else lambda leaf: leaf
+        self._wide = wide
 
     def run_node(self, n: fx.Node) -> Any:
-        result = pytree.tree_map(self._widened, super().run_node(n))
+        result = super().run_node(n)
+        if self._wide:
+            result = pytree.tree_map(floats_as(torch.float64), result)
         if isinstance(result, torch.Tensor):
             self.kept[n.name] = result.detach()
         return result
