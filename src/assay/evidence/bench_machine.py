@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from assay.runtime.memory import stated
+
 DISTURBED = 0.1
 """Times are disturbed if other processes used more than this part of the machine meanwhile."""
 _UNITS = ("avx512f", "avx2", "avx", "sse2")
@@ -71,11 +73,7 @@ class Watch:
 
 def memory_of(process: int | str, field: str) -> int | None:
     """Bytes of a process (`self` is this one) that are in memory (VmRSS), or the most so far (VmHWM)."""
-    with suppress(OSError):
-        for line in Path(f"/proc/{process}/status").read_text().splitlines():
-            if line.startswith(f"{field}:"):
-                return int(line.split()[1]) * 1024
-    return None
+    return stated(f"/proc/{process}/status", field)
 
 
 def forget_peak() -> None:

@@ -25,6 +25,7 @@ from assay.evidence.opinfo_cases import Sample, fresh, function_of, in_f64, samp
 from assay.evidence.opinfo_messages import EAGER, Begun, Compiled, Differentiable, Job, Loaded, Message, Settled
 from assay.evidence.opinfo_records import SELF, Verdict
 from assay.evidence.opinfo_verdicts import Outcome, difference, no_farther
+from assay.frontends.torch.types import default_dtype
 from assay.runtime.torch_graphs import CompiledGraph, recording
 
 _torch: Any = torch
@@ -187,7 +188,7 @@ class _UnitRun:
         if not case.steady or self.job.unit.dtype == "f64":
             return False
         try:
-            with _integers_become(_torch.float64):
+            with default_dtype(_torch.float64):
                 exact = self._plain(case.sample, in_f64)
         except Exception:
             return False
@@ -273,17 +274,6 @@ def _each(function: Callable[..., Any]) -> Callable[[Sequence[Any]], list[Any]]:
         return results
 
     return each
-
-
-@contextmanager
-def _integers_become(dtype: torch.dtype) -> Generator[None]:
-    """Inside, ops that make floats of integers make such floats."""
-    before = _torch.get_default_dtype()
-    _torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        _torch.set_default_dtype(before)
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:

@@ -31,12 +31,17 @@ def with_room(sizes: Mapping[int, int], free: int | None) -> list[int]:
     return [key for key in sizes if key in chosen]
 
 
-def _of_machine() -> int | None:
-    with suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
+def stated(path: str, name: str) -> int | None:
+    """The bytes that a file of Linux's states in kB under a name; None where it does not."""
+    with suppress(OSError):
+        for line in Path(path).read_text().splitlines():
+            if line.startswith(f"{name}:"):
                 return int(line.split()[1]) * 1024
     return None
+
+
+def _of_machine() -> int | None:
+    return stated("/proc/meminfo", "MemAvailable")
 
 
 def _of_container() -> int | None:

@@ -238,7 +238,7 @@ def test_what_torch_runs_between_graphs_is_a_fallback() -> None:
     assert not inconsistency(record)
 
 
-@pytest.mark.parametrize(("module", "words"), [(Untraced(), "no graph"), (Silent(), "no")])
+@pytest.mark.parametrize(("module", "words"), [(Untraced(), "no graph"), (Silent(), "no tensor")])
 def test_what_was_not_judged_is_no_pass(module: nn.Module, words: str) -> None:
     record = measured(module)
     assert record.status == "fail_accuracy"

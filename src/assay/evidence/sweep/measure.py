@@ -92,7 +92,7 @@ def _cold(draft: Draft, subject: Subject, options: Options) -> Results:
         started = time.perf_counter()
         results = subject.run(_calling(subject, run))
         _note_stages(draft, stages, time.perf_counter() - started)
-        if any(node.op == "deferred" for graph in seen.graphs for node in graph.lowered.nodes):
+        if any(placed.node.op == "deferred" for graph in seen.graphs for placed in graph.placements):
             subject.step(_calling(subject, run, fused=False))  # nodes that are lowered only now must be seen one by one
     told = explained(seen)  # the region tells its graph breaks when it ends
     left = [f"torch left a graph at {_place(each)}: {each.reason}" for each in told.breaks]

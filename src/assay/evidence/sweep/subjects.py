@@ -19,10 +19,10 @@ from assay.evidence.records import Case, Configuration
 from assay.evidence.records.schema import Mode
 from assay.evidence.sweep.jobs import Job
 from assay.evidence.sweep.operators import Operator, example
-from assay.frontends.torch.types import dtype_of, to_array
+from assay.frontends.torch.types import default_dtype, dtype_of, to_array
 from assay.ir.dtypes import Array
 from assay.zoo.torch import Model, find
-from assay.zoo.torch.model import Task, default_dtype
+from assay.zoo.torch.model import Task
 
 _FULL = 4
 """Bytes of a number from which on a model is compared with f64."""
@@ -205,7 +205,7 @@ def _of_model(case: Case) -> Subject:
 
 
 def _of_trained(model: Model, task: Task) -> Subject:
-    return Subject(model.trained().requires_grad_(False), task.questions()[0], task=task)
+    return Subject(model.trained().requires_grad_(False), task.questions()[0], task=task, comparable=model.comparable)
 
 
 def _of_op(configuration: Configuration) -> Subject:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import ml_dtypes
@@ -190,3 +191,14 @@ class _Unprotected:
         self.array = array
         address, _ = array.__array_interface__["data"]
         self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Generator[None]:
+    """Inside, torch makes floats of a dtype where none is said."""
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(usual)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from assay.errors import NotFound
+from assay.frontends.torch.types import default_dtype
 
 Size = Literal["small", "full"]
 Mode = Literal["eval", "train"]
@@ -179,17 +180,6 @@ def image(side: int, values: Values = noise, channels: int = 3, small: int = 2) 
 
 
 # --- weights
-
-
-@contextmanager
-def default_dtype(dtype: torch.dtype) -> Generator[None]:
-    """Inside, torch makes floats of a dtype where none is said."""
-    usual = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(usual)
 
 
 @contextmanager
