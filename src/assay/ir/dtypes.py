@@ -111,6 +111,15 @@ def is_array(value: object) -> TypeGuard[Array]:
     return isinstance(value, np.ndarray)
 
 
+def read_only(array: Array) -> Array:
+    """The same memory, protected against writes; what is derived from it as a view is so too."""
+    if not array.flags.writeable:
+        return array
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def by_name(name: str) -> DType:
     """The dtype called `name`; KeyError if there is none."""
     return _BY_NAME[name]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from assay.ir.dtypes import Array
+from assay.ir.dtypes import Array, read_only
 from assay.ir.types import Type
 
 Attr: TypeAlias = Any
@@ -80,6 +80,12 @@ class Graph:
     input_names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
     level: str = "core"
+
+    def __post_init__(self) -> None:
+        """Constants are read-only: nobody who gets at one can change what the graph computes."""
+        if any(array.flags.writeable for array in self.constants.values()):
+            protected = {value: read_only(array) for value, array in self.constants.items()}
+            object.__setattr__(self, "constants", protected)
 
     def walk(self) -> Iterator[Node]:
         """Every node, those of nested regions right after the node that holds them."""

@@ -11,13 +11,13 @@ import numpy as np
 from assay.errors import BadFeed
 from assay.ir import dtypes
 from assay.ir.dims import UNKNOWN, Expr, bounds
-from assay.ir.dtypes import Array, DType
+from assay.ir.dtypes import Array, DType, read_only
 from assay.ir.graph import Graph
 from assay.ir.types import MapType, OptionalType, SequenceType, TensorType, Type
 
 
 def check_feeds(graph: Graph, feeds: Mapping[str, Any]) -> list[Any]:
-    """The inputs in the graph's order, as arrays. BadFeed names what is missing, extra or does not fit."""
+    """The inputs in the graph's order, as read-only arrays. BadFeed names what is missing, extra or does not fit."""
     for name in feeds:
         if name not in graph.input_names:
             close = difflib.get_close_matches(name, graph.input_names, 1)
@@ -62,7 +62,7 @@ def _fitted(name: str, given: Any, kind: Type, bound: dict[str, tuple[int, str]]
         return given
     array = _array(name, given, kind.dtype)
     _check_shape(name, array, kind, bound)
-    return array
+    return read_only(array)
 
 
 def _array(name: str, given: Any, dtype: DType) -> Array:

@@ -77,10 +77,10 @@ def _of_file(path: Path, limits: Limits) -> Loaded:
     _require_torch()
     from assay.frontends.torch.archive import read_program
 
-    return _of_program(read_program(path))
+    return _of_program(read_program(path), shared=True)
 
 
-def _of_program(program: Any) -> Loaded:
+def _of_program(program: Any, *, shared: bool = False) -> Loaded:
     _require_torch()
     from torch.export import ExportedProgram
 
@@ -91,7 +91,7 @@ def _of_program(program: Any) -> Loaded:
             f"a {type(program).__name__} is no model that can be loaded",
             hint="give a path, or a program: torch.export.export(model, arguments)",
         )
-    found = import_program(program)
+    found = import_program(program, shared=shared)
     return Loaded(found.graph, found.facts, Memory(found.state, found.renewals), found.signature)
 
 

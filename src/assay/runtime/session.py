@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from assay.passes import STANDARD, UNFOLDED, apply
 from assay.passes.hoist import hoist
 from assay.runtime.feeds import check_feeds, place_of
 from assay.runtime.partition import Placement, Plan, Segment, partition, transferred_bytes, waiting
+from assay.runtime.results import handed_out
 from assay.runtime.targets import default_target, make_target
 from assay.runtime.variants import Variants, deciding_inputs
 from assay.targets.base import Event, Executable, Observer, Target
@@ -112,7 +112,7 @@ class Session:
         self.options = options or SessionOptions()
         self.source = graph
         self.memory = memory or Memory()
-        self.state = dict(self.memory.initial)
+        self.state = _copies(self.memory.initial)
         self.signature = signature
         self.target: Target = make_target(self.options.target, self.options.mode, self.options.limits)
         self._facts = facts or [Fact(value.type) for value in graph.inputs]
@@ -154,7 +154,7 @@ class Session:
     def reset(self) -> None:
         """Put the state back to what the model came with."""
         with self._running:
-            self.state = dict(self.memory.initial)
+            self.state = _copies(self.memory.initial)
 
     def explain(self) -> Explanation:
         """Every node, those in bodies too: source, op, target and, where there is something to say, the reason.
@@ -207,16 +207,14 @@ class Session:
         return check_feeds(self.source, {**self.state, **feeds})
 
     def _results(self, given: Sequence[Any]) -> dict[str, Any]:
-        return dict(zip(self.source.output_names, self._chosen(given).run(given), strict=True))
+        return dict(zip(self.source.output_names, handed_out(self._chosen(given).run(given)), strict=True))
 
     def _renewed(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs of a run that leaves new content in the state and in inputs that were fed."""
         places = {name: place_of(name, feeds) for name in self.memory.renewals.values() if name not in self.state}
         by_name = self._results(self._given(feeds))
-        fresh = {name: by_name.pop(output) for output, name in self.memory.renewals.items()}
-        if any(np.may_share_memory(*pair) for pair in itertools.product(_arrays(by_name), _arrays(fresh, places))):
-            by_name = {name: np.array(value) for name, value in by_name.items()}
-        for name, content in fresh.items():
+        for output, name in self.memory.renewals.items():
+            content = by_name.pop(output)
             if name in self.state:
                 self.state[name] = content
             else:
@@ -266,8 +264,8 @@ class Session:
         return chosen
 
 
-def _arrays(*groups: Mapping[str, Any]) -> list[Any]:
-    return [value for group in groups for value in group.values() if isinstance(value, np.ndarray)]
+def _copies(contents: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: np.array(content) for name, content in contents.items()}
 
 
 def compile_program(graph: Graph, target: Target, mode: str, limits: Limits, *, optimize: bool = True) -> Program:

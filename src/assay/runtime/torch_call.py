@@ -10,8 +10,8 @@ import torch
 
 from assay.errors import BadFeed, RunFailed
 from assay.frontends.torch.returned import Place, Returned
-from assay.frontends.torch.types import has_array, in_order, lent_tensor, read_only, to_array, to_tensor
-from assay.ir.dtypes import Array, is_array
+from assay.frontends.torch.types import has_array, in_order, lent_tensor, to_array, to_tensor
+from assay.ir.dtypes import Array, is_array, read_only
 
 Compute = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
 """From the arguments, as torch gives them and as arrays, to the graph's outputs."""
@@ -87,8 +87,14 @@ def _view(place: Place, result: Array, arguments: Sequence[Any]) -> torch.Tensor
 
 
 def _own(array: Array, memory: int, handed_out: dict[int, int]) -> Array:
-    """The array, or a copy if its memory was given out as another piece of memory before."""
-    owner = array
-    while is_array(owner.base):
-        owner = owner.base
-    return array if handed_out.setdefault(id(owner), memory) == memory else array.copy()
+    """The array, or a copy if its memory is the program's, or was given out as another piece of memory before."""
+    free = array.flags.writeable and handed_out.setdefault(_place_of(array), memory) == memory
+    return array if free else array.copy()
+
+
+def _place_of(array: Array) -> int:
+    """Where the piece of memory begins that an array lies in."""
+    while is_array(array.base):
+        array = array.base
+    lender = array.base
+    return lender.untyped_storage().data_ptr() if isinstance(lender, torch.Tensor) else array.ctypes.data

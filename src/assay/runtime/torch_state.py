@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from assay.ir.dtypes import Array
+from assay.ir.dtypes import Array, is_array, read_only
 from assay.runtime.session import Program
 
 _SAMPLED = 4
@@ -35,7 +35,8 @@ class Prepared:
         state = tuple(_fingerprint(tensors[at], arrays[at]) for at in self._positions)
         with self._lock:
             if self._state is None or state != self._state or None in state:
-                self._results = self.prelude.run([arrays[at] for at in self._positions])
+                made = self.prelude.run([arrays[at] for at in self._positions])
+                self._results = tuple(read_only(result) if is_array(result) else result for result in made)
                 self._state = state
             return self._results
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
 
+from assay.ir.dtypes import is_array, read_only
 from assay.ir.graph import Graph, Node
 
 
@@ -31,12 +32,22 @@ YES = Support(True)
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One node that ran: its results, how long it took, and the bytes alive after it."""
+    """One node that ran: its results, for reading only, how long it took, and the bytes alive after it."""
 
     node: Node
     results: tuple[Any, ...]
     seconds: float
     live_bytes: int
+
+    def __post_init__(self) -> None:
+        """The run goes on with the results: whoever watches must not change them."""
+        object.__setattr__(self, "results", tuple(map(_protected, self.results)))
+
+
+def _protected(result: Any) -> Any:
+    if isinstance(result, list):
+        return [_protected(item) for item in cast("list[Any]", result)]
+    return read_only(result) if is_array(result) else result
 
 
 Observer: TypeAlias = Callable[[Event], None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -12,8 +12,8 @@ from assay.errors import LowerFailed
 from assay.frontends.torch import ops as ops  # enters the lowerings
 from assay.frontends.torch.importer import decoded
 from assay.frontends.torch.registry import Call, reason_left, rule_for
-from assay.frontends.torch.types import has_array, in_order, lent_tensor, to_array, to_tensor, torch_dtype
-from assay.ir.dtypes import DType, is_array
+from assay.frontends.torch.types import has_array, in_order, lent_tensor, to_array, torch_dtype
+from assay.ir.dtypes import Array, DType, is_array, read_only
 from assay.ir.graph import Node, Value, used
 from assay.ir.types import Shape, TensorType, Type, UnknownType
 from assay.ops.lowering import DIALECTS, Dialect, Lowering
@@ -86,13 +86,14 @@ def run_opaque(target: str, args: Any, kwargs: Any, orders: Any, inputs: Sequenc
     """Run an overload through torch on arrays, whose axes lie in memory as `orders` says."""
     function = function_of(target)
     schema = getattr(function, "_schema", None)
-    as_tensor = to_tensor if schema is not None and schema.is_mutable else lent_tensor
+    as_tensor = _copied if schema is not None and schema.is_mutable else lent_tensor
     placed = [in_order(value, order) for value, order in zip(inputs, orders, strict=True)] if orders else inputs
     given = [as_tensor(value) if is_array(value) else value for value in placed]
     positional = _as_torch(decoded(args, given, _number))
     named = {key: _as_torch(decoded(arg, given, _number)) for key, arg in kwargs}
     outcome = function(*positional, **named)
-    return tuple(_back(part) for part in _flat(outcome))
+    lent = {part.untyped_storage().data_ptr() for part in given if isinstance(part, torch.Tensor) and has_array(part)}
+    return tuple(_back(part, lent) for part in _flat(outcome))
 
 
 def function_of(target: str) -> Any:
@@ -118,9 +119,17 @@ def _as_torch(value: Any) -> Any:
     return torch_dtype(value) if isinstance(value, DType) else value
 
 
-def _back(value: Any) -> Any:
+def _copied(array: Array) -> torch.Tensor:
+    return lent_tensor(array.copy())
+
+
+def _back(value: Any, lent: Collection[int]) -> Any:
+    """A result as an array; one that lies in memory that torch was lent is for reading only."""
     tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value)
-    return to_array(tensor) if has_array(tensor) else tensor
+    if not has_array(tensor):
+        return tensor
+    array = to_array(tensor)
+    return read_only(array) if tensor.untyped_storage().data_ptr() in lent else array
 
 
 def result_types_of(node: Node, inputs: Sequence[Type | None]) -> Sequence[Type]:

@@ -19,10 +19,10 @@ from torch.utils import _pytree as pytree
 from assay.errors import AssayError, BadFeed, ImportFailed
 from assay.frontends.torch.decompositions import decompositions
 from assay.frontends.torch.importer import Imported, import_fx
-from assay.frontends.torch.types import read_only, to_array
+from assay.frontends.torch.types import to_array
 from assay.ir import dtypes
 from assay.ir.dims import Dim, substitute, symbol
-from assay.ir.dtypes import Array
+from assay.ir.dtypes import Array, read_only
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType
@@ -83,10 +83,11 @@ class Exported:
     signature: Signature
 
 
-def import_program(program: ExportedProgram) -> Exported:
-    """The symbolic graph of `program`. Its weights are shared, not copied."""
+def import_program(program: ExportedProgram, *, shared: bool = False) -> Exported:
+    """The symbolic graph of `program`. Its weights are copied, so that nobody changes them later; `shared` ones are
+    not, which is right for a program that nobody else has."""
     try:
-        return _imported(program)
+        return _imported(program, shared)
     except AssayError:
         raise
     except Exception as error:
@@ -96,7 +97,7 @@ def import_program(program: ExportedProgram) -> Exported:
         ) from error
 
 
-def _imported(program: ExportedProgram) -> Exported:
+def _imported(program: ExportedProgram, shared: bool) -> Exported:
     _check(program)
     with warnings.catch_warnings():  # torch copies its own tree specs in a way that it warns of
         warnings.simplefilter("ignore", FutureWarning)
@@ -111,12 +112,12 @@ def _imported(program: ExportedProgram) -> Exported:
     imported = import_fx(whole.graph_module, "torch")
     mutated = {spec.target for spec in whole.graph_signature.output_specs if spec.kind in _MUTATIONS}
     weights = {
-        spec.arg.name: _content(program, spec)
+        spec.arg.name: _content(program, spec, shared)
         for spec in whole.graph_signature.input_specs
         if spec.kind in _WEIGHTS and spec.target not in mutated
     }
     state = {
-        spec.arg.name: _content(program, spec).copy()
+        spec.arg.name: _content(program, spec, shared)
         for spec in whole.graph_signature.input_specs
         if spec.kind in _WEIGHTS and spec.target in mutated
     }
@@ -149,10 +150,11 @@ def _check(program: ExportedProgram) -> None:
             )
 
 
-def _content(program: ExportedProgram, spec: InputSpec) -> Array:
+def _content(program: ExportedProgram, spec: InputSpec, shared: bool) -> Array:
     target = cast(str, spec.target)
     tensor = program.state_dict[target] if target in program.state_dict else program.constants[target]
-    return read_only(to_array(cast(torch.Tensor, tensor)))
+    array = to_array(cast(torch.Tensor, tensor))
+    return read_only(array if shared else array.copy())
 
 
 # --- arguments and results

@@ -16,10 +16,10 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from assay.errors import ImportFailed
 from assay.frontends.torch.returned import Returned, axis_order, returned_entries
-from assay.frontends.torch.types import dim_of, dtype_of, is_carried, read_only, to_array, type_of
+from assay.frontends.torch.types import dim_of, dtype_of, is_carried, to_array, type_of
 from assay.ir import dtypes
 from assay.ir.building import collector_paused
-from assay.ir.dtypes import Array
+from assay.ir.dtypes import Array, read_only
 from assay.ir.facts import Fact, tracked
 from assay.ir.graph import Graph, Node, Origin, Value
 from assay.ir.types import TensorType

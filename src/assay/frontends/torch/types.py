@@ -150,13 +150,6 @@ def to_array(tensor: torch.Tensor) -> Array:
     return plain.numpy() if bits is None else plain.view(bits[0]).numpy().view(bits[1])
 
 
-def read_only(array: Array) -> Array:
-    """The same memory, protected against writes; what is derived from it as a view is so too."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
 def in_order(array: Array, order: Sequence[int] | None) -> Array:
     """The array with its axes in memory in this order, outermost first; None leaves it as it is."""
     if order is None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from assay.errors import LimitExceeded, RunFailed
-from assay.ir.dtypes import Array
+from assay.ir.dtypes import Array, read_only
 from assay.ir.graph import Graph
 from assay.limits import Limits
 from assay.targets.base import Event, Observer
@@ -224,7 +224,7 @@ def _side_by_side(sizes: Sequence[int]) -> list[Array]:
 def _strided(array: Array) -> Array:
     """The array, or a copy if it does not step forward by whole elements."""
     width = max(array.dtype.itemsize, 1)
-    return array if all(s >= 0 and s % width == 0 for s in array.strides) else np.ascontiguousarray(array)
+    return array if all(s >= 0 and s % width == 0 for s in array.strides) else read_only(np.ascontiguousarray(array))
 
 
 def _address(array: Array) -> int:

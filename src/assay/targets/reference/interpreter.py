@@ -19,7 +19,7 @@ import numpy as np
 from assay.errors import AssayError, LimitExceeded, LowerFailed, RunFailed
 from assay.ir import dtypes
 from assay.ir.dims import Dim, Expr, evaluate
-from assay.ir.dtypes import FLOATS, Array, DType, is_array
+from assay.ir.dtypes import FLOATS, Array, DType, is_array, read_only
 from assay.ir.facts import SMALL, Fact
 from assay.ir.graph import Graph, Node, Value, used
 from assay.ir.types import MapType, OptionalType, SequenceType, TensorType, Type, UnknownType, symbol_axes
@@ -53,7 +53,7 @@ class Program:
         self.graph, self.limits = graph, limits
         self.mode: Mode = mode
         carry = widen if mode == "precise" else _as_is
-        self._constants = {value: carry(array) for value, array in graph.constants.items()}
+        self._constants = {value: read_only(carry(array)) for value, array in graph.constants.items()}
         last_use = _last_uses(graph)
         self._steps = [self._prepare(node, last_use[index]) for index, node in enumerate(graph.nodes)]
         self._bodies = {
