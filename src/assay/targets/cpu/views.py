@@ -72,6 +72,16 @@ class View:
         """With the axes in the order `perm`."""
         return replace(self, shape=tuple(self.shape[a] for a in perm), strides=tuple(self.strides[a] for a in perm))
 
+    def dropped(self, axis: int) -> View:
+        """Without an axis, at the first place along it."""
+        shape, strides = self.shape, self.strides
+        return replace(self, shape=(*shape[:axis], *shape[axis + 1 :]), strides=(*strides[:axis], *strides[axis + 1 :]))
+
+    def split(self, axis: int) -> View:
+        """With an axis of size 1 before `axis`."""
+        shape, strides = self.shape, self.strides
+        return replace(self, shape=(*shape[:axis], 1, *shape[axis:]), strides=(*strides[:axis], 0, *strides[axis:]))
+
     def expanded(self, shape: Sequence[Dim]) -> View:
         """Broadcast to `shape`."""
         new = len(shape) - self.rank

@@ -2,21 +2,22 @@
 
    The rows of x that a run of output pixels needs are copied to scratch memory, padded, the channels of a
    pixel next to each other. There every row of a window is one stretch of memory, and windows overlap as
-   they do in x. Operands: x, panels (of each group: kernel positions · channels, row by row), result.
+   they do in x. Operands: x, weights, result. With PACKED, the weights were laid out as panels beforehand (of each
+   group: kernel positions · channels, row by row); else they lie as they come and become panels on the way.
    Numbers: a `shape`. The grid is (images · output pixels) × output channels; the result lies in that
    order. Elements: see lanes.h. Scratch: a `workspace`, ROW_BLOCK pointers for each segment of a window
-   (its rows; its pixels if these lie apart), and the copied rows: ROW_BUDGET elements, or what ROWS windows
-   side by side take if that is more. */
+   (its rows; its pixels if these lie apart), the copied rows: ROW_BUDGET elements, or what ROWS windows
+   side by side take if that is more; and unless the panels are read as they are, AT_ONCE of these. */
 #include "panels.h"
 #include "tile.h"
 
-enum { ROW_BLOCK = 384, COLUMN_BLOCK = 128, DEPTH = 768, ROW_BUDGET = 65536 };
+enum { ROW_BLOCK = 384, COLUMN_BLOCK = 128, DEPTH = 768, ROW_BUDGET = 65536, AT_ONCE = MAX(PANELS, 2) };
 
 typedef struct {
 #ifdef IN_PLACE
   char nothing[64];
 #else
-  ACC sums[ROW_BLOCK * COLUMN_BLOCK], panels[MOST * PANEL * DEPTH];
+  ACC sums[ROW_BLOCK * COLUMN_BLOCK];
 #endif
 } workspace;
 
@@ -24,6 +25,7 @@ typedef struct {
   int64_t groups, in, out; /* channels of one group */
   int64_t size[3], made[3], kernel[3], stride[3], dilation[3], before[3]; /* x, the result; pads before x */
   int64_t x_image, x_channel, x_step[3];
+  int64_t w_out, w_in, w_place; /* unless PACKED: steps from channel to channel, and between kernel positions */
 } shape;
 
 /* A piece of an output plane, as what the copied rows hold for it. */
@@ -118,28 +120,62 @@ ALWAYS int64_t segments_of(const shape *g) {
   return g->kernel[0] * g->kernel[1] * (g->dilation[2] == 1 ? 1 : g->kernel[2]);
 }
 
-/* Point `p` at the right side from row k on, in `columns` columns. */
-static void place_right(product *p, workspace *w, const T *panels, int64_t next_panel, int64_t k,
-                        int64_t columns) {
-  panels += k * PANEL;
-  p->b_step = PANEL;
-#ifdef IN_PLACE
-  p->b = panels;
-  p->next_panel = next_panel;
-#else
-  p->b = w->panels;
-  p->next_panel = PANEL * DEPTH;
+#ifndef PACKED
+/* The weights of up to PANEL output channels as a panel: rows in the order of kernel positions, then channels. */
+static void pack_panel(const shape *g, ACC *to, const T *w, int64_t columns) {
+  const int64_t places = g->kernel[0] * g->kernel[1] * g->kernel[2], depth = places * g->in;
+  int64_t e = 0;
+  if (columns < PANEL) memset(to, 0, depth * PANEL * sizeof(ACC));
+  if (g->w_in == 1 || places == 1) {
+    for (int64_t t = 0; t < places; t++)
+      copy_block(to + t * g->in * PANEL, PANEL, w + t * g->w_place, g->w_in, g->w_out, g->in, columns);
+    return;
+  }
+  if (TURNS && columns == PANEL && g->w_place == 1 && g->w_in == places)
+    for (int64_t t = 0, c = 0; e + DEEP <= depth; e += DEEP)
+      for (int v = 0; v < PARTS; v++) {
+        vec turned[DEEP];
+        int64_t place = t, channel = c;
+        turn(w + e + v * WIDTH * g->w_out, g->w_out, turned);
+#pragma GCC unroll 16
+        for (int m = 0; m < DEEP; m++) {
+          *(loose *)(to + (place * g->in + channel) * PANEL + v * WIDTH) = turned[m];
+          if (++place == places) place = 0, channel++;
+        }
+        if (v == PARTS - 1) t = place, c = channel;
+      }
+  for (; e < depth; e++)
+    for (int64_t j = 0; j < columns; j++) {
+      const int64_t place = e % places, channel = e / places;
+      to[(place * g->in + channel) * PANEL + j] = WIDEN(w[j * g->w_out + channel * g->w_in + place * g->w_place]);
+    }
+}
+#endif
+
+/* The panels of `columns` columns, the first of which is channel o, at `next` from each other: where they are, or put
+   into `room`. */
+static const ACC *place_right(const shape *g, const T *w, ACC *room, int64_t o, int64_t columns, int64_t next) {
+#if !defined(PACKED)
   for (int64_t i = 0; i * PANEL < columns; i++)
-    copy_block(w->panels + i * PANEL * DEPTH, 0, panels + i * next_panel, 0, 1, 1,
-               p->segments * p->length * PANEL);
+    pack_panel(g, room + i * next, w + (o + i * PANEL) * g->w_out, MIN(PANEL, columns - i * PANEL));
+  return room;
+#else
+  const int64_t panel = o / g->out * CEIL_DIV(g->out, PANEL) + o % g->out / PANEL;
+  const T *panels = w + panel * next;
+#ifdef IN_PLACE
+  return panels;
+#else
+  for (int64_t i = 0; i < CEIL_DIV(columns, PANEL) * next; i++) room[i] = WIDEN(panels[i]);
+  return room;
+#endif
 #endif
 }
 
-/* Some columns of C, all within one group: the whole depth, a few segments or a part of one at a time. */
-static void block(const shape *g, workspace *w, product *p, const ACC *const *row, const T *panels,
-                  int64_t columns) {
+/* All depth of some columns of C, whose panels are at p->b: a few segments, or a part of one, at a time. */
+static void add_up(const shape *g, product *p, const ACC *const *row, int64_t columns) {
   const int64_t length = g->in * (g->dilation[2] == 1 ? g->kernel[2] : 1), segments = segments_of(g);
-  const int64_t at_once = MAX(DEPTH / MAX(length, 1), 1), next_panel = segments * length * PANEL;
+  const int64_t at_once = MAX(DEPTH / MAX(length, 1), 1);
+  const ACC *panels = p->b;
   ACC *first = p->c;
   for (int64_t s = 0; s < segments; s += p->segments)
     for (p->begin = 0; p->begin == 0 || p->begin < length; p->begin += DEPTH) {
@@ -149,27 +185,45 @@ static void block(const shape *g, workspace *w, product *p, const ACC *const *ro
       p->add = s + p->begin > 0;
       for (int64_t j = 0, n; j < columns; j += n) {
         n = next_columns(p->rows, columns - j);
-        place_right(p, w, panels + j / PANEL * next_panel, next_panel, s * length + p->begin, n);
+        p->b = panels + j / PANEL * p->next_panel + (s * length + p->begin) * PANEL;
         p->c = first + j;
         strip(p, n);
       }
     }
 }
 
+/* Some columns of C, from channel o on, all within one group. */
+static void block(const shape *g, product *p, const ACC *const *row, const T *w, ACC *room, int64_t o,
+                  int64_t columns) {
+#if defined(PACKED) && defined(IN_PLACE)
+  const int64_t most = columns;
+#else
+  const int64_t most = AT_ONCE * PANEL;
+#endif
+  ACC *first = p->c;
+  p->b_step = PANEL;
+  p->next_panel = g->kernel[0] * g->kernel[1] * g->kernel[2] * g->in * PANEL;
+  for (int64_t j = 0, n; j < columns; j += n) {
+    n = MIN(most, columns - j);
+    p->b = place_right(g, w, room, o + j, n, p->next_panel);
+    p->c = first + j;
+    add_up(g, p, row, n);
+  }
+}
+
 /* The pixels of one piece, from grid row r on, in the channels c0 to c1 of one group. */
-static void channels(const call *c, workspace *w, const piece *at, int64_t r, const ACC *const *row,
+static void channels(const call *c, workspace *w, const piece *at, int64_t r, const ACC *const *row, ACC *room,
                      int64_t c0, int64_t c1) {
   const shape *g = (const shape *)c->n;
-  const int64_t all = g->groups * g->out, depth = g->kernel[0] * g->kernel[1] * g->kernel[2] * g->in;
-  const int64_t panel = c0 / g->out * CEIL_DIV(g->out, PANEL) + c0 % g->out / PANEL;
-  const T *panels = (const T *)c->p[1] + panel * depth * PANEL;
+  const int64_t all = g->groups * g->out;
+  const T *weights = (const T *)c->p[1];
   T *out = (T *)c->p[2] + r * all + c0;
 #ifdef IN_PLACE
   product p = {.rows = at->pixels, .c = out, .c_step = all};
-  block(g, w, &p, row, panels, c1 - c0);
+  block(g, &p, row, weights, room, c0, c1 - c0);
 #else
   product p = {.rows = at->pixels, .c = w->sums, .c_step = COLUMN_BLOCK};
-  block(g, w, &p, row, panels, c1 - c0);
+  block(g, &p, row, weights, room, c0, c1 - c0);
   for (int64_t i = 0; i < at->pixels; i++)
     for (int64_t j = 0; j < c1 - c0; j++) out[i * all + j] = NARROW(w->sums[i * COLUMN_BLOCK + j]);
 #endif
@@ -179,7 +233,12 @@ void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, in
   const shape *g = (const shape *)c->n;
   workspace *w = (workspace *)scratch;
   const ACC **row = (const ACC **)(w + 1);
-  ACC *copy = (ACC *)(row + ROW_BLOCK * segments_of(g));
+  ACC *room = (ACC *)(row + ROW_BLOCK * segments_of(g));
+#if defined(PACKED) && defined(IN_PLACE)
+  ACC *copy = room;
+#else
+  ACC *copy = room + AT_ONCE * PANEL * g->kernel[0] * g->kernel[1] * g->kernel[2] * g->in;
+#endif
   for (int64_t r = r0; r < r1;) {
     const piece at = next_piece(g, r, r1 - r);
     for (int64_t j = c0, end; j < c1; j = end) {
@@ -189,7 +248,7 @@ void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, in
         copy_rows(g, &at, copy, (const T *)c->p[0] + at.image * g->x_image + group * g->in * g->x_channel);
         point_at_windows(g, &at, row, copy);
       }
-      channels(c, w, &at, r, row, j, end);
+      channels(c, w, &at, r, row, room, j, end);
       finish(c, scratch, r, r + at.pixels, j, end);
     }
     r += at.pixels;

@@ -5,57 +5,59 @@
    panel to panel). The grid is (batch · M) × N, batch b being (b / B2, b % B2) of the two axes. C is dense.
    With BYTES, which goes with PACKED, B has 8-bit integers.
    Elements: see lanes.h. Scratch: a `workspace`. */
+#include "few.h"
 #include "panels.h"
 #include "tile.h"
 
-enum { ROW_BLOCK = 96, COLUMN_BLOCK = 256 };
 #ifdef BYTES
 typedef int8_t RIGHT;
+#define WIDEN_RIGHT(x) ((ACC)(x))
 #else
 typedef T RIGHT;
+#define WIDEN_RIGHT(x) WIDEN(x)
 #endif
 #if defined(PACKED) && defined(IN_PLACE) && !defined(BYTES)
-enum { DEPTH = 768 };
+#define READY /* the right side is read as it is */
+enum { ROW_BLOCK = 96, DEPTH = 768, PANELS_LAID_OUT = 1 };
 #else
-enum { DEPTH = 256 };
+enum { ROW_BLOCK = 384, DEPTH = 256, PANELS_LAID_OUT = 256 / PANEL };
 #endif
+enum { COLUMN_BLOCK = 256, NEXT = PANEL * (DEPTH + 1) }; /* panels must not compete for lines of the cache */
 
 typedef struct {
   const ACC *row[ROW_BLOCK];
-  ACC left[ROW_BLOCK * DEPTH], sums[ROW_BLOCK * COLUMN_BLOCK], panels[MOST * PANEL * DEPTH];
+  ACC left[ROW_BLOCK * DEPTH], panels[PANELS_LAID_OUT * NEXT];
+#ifndef IN_PLACE
+  ACC sums[ROW_BLOCK * COLUMN_BLOCK];
+#endif
 } workspace;
+_Static_assert(sizeof(workspace) <= 3 << 19, "as kernels/matmul.py has it");
 
-/* Point `p` at the right side from k on, in `columns` columns from j on. */
-static void place_right(product *p, workspace *w, const int64_t *n, const RIGHT *b, int64_t k, int64_t j,
-                        int64_t columns) {
-#ifdef PACKED
-  const int64_t along_k = PANEL, along_n = 1, next_panel = n[10], ready = 1;
+/* Where the right side lies, from k on in some columns: the first panel, how far apart rows and panels are. */
+typedef struct {
+  const ACC *first;
+  int64_t step, next;
+} panels;
+
+/* The right side from k on, in `columns` columns from j on: as it is, or laid out as panels in `w`. */
+static panels place_right(const product *p, workspace *w, const int64_t *n, const RIGHT *b, int64_t k, int64_t j,
+                          int64_t columns) {
+#if defined(READY)
+  (void)p, (void)w, (void)columns;
+  return (panels){b + j / PANEL * n[10] + k * PANEL, PANEL, n[10]};
+#elif defined(PACKED)
   b += j / PANEL * n[10] + k * PANEL;
-#else
-  const int64_t along_k = n[10], along_n = n[11], next_panel = PANEL * n[11];
-  const int64_t ready = along_n == 1 && columns % PANEL == 0 && p->rows <= ROWS; /* serves one tile only */
-  b += k * along_k + j * along_n;
-#endif
-#if defined(IN_PLACE) && !defined(BYTES)
-  if (ready) {
-    p->b = b;
-    p->b_step = along_k;
-    p->next_panel = next_panel;
-    return;
-  }
-#endif
-  (void)ready;
-  p->b = w->panels;
-  p->b_step = PANEL;
-  p->next_panel = PANEL * DEPTH;
-#ifdef BYTES
-  (void)along_k, (void)along_n;
   for (int64_t i = 0; i * PANEL < columns; i++)
-    for (int64_t e = 0; e < p->length * PANEL; e++) w->panels[i * PANEL * DEPTH + e] = b[i * next_panel + e];
+    for (int64_t e = 0; e < p->length * PANEL; e++) w->panels[i * NEXT + e] = WIDEN_RIGHT(b[i * n[10] + e]);
+  return (panels){w->panels, PANEL, NEXT};
 #else
-  for (int64_t i = 0; i * PANEL < columns; i++)
-    copy_block(w->panels + i * PANEL * DEPTH, PANEL, b + i * next_panel, along_k, along_n, p->length,
-               MIN(PANEL, columns - i * PANEL));
+  b += k * n[10] + j * n[11];
+#ifdef IN_PLACE
+  const int serves_one_tile = n[11] == 1 && columns % PANEL == 0 && p->rows <= ROWS;
+  if (serves_one_tile) return (panels){b, n[10], PANEL};
+#endif
+  lay_out(w->panels, NEXT, b, n[10], n[11], p->length, columns);
+  return (panels){w->panels, PANEL, NEXT};
 #endif
 }
 
@@ -86,9 +88,12 @@ static void block(const int64_t *n, workspace *w, const T *a, const RIGHT *b, T 
     p.length = MIN(DEPTH, K - k);
     p.add = k > 0;
     place_left(&p, w, n, a, k);
+    const panels right = place_right(&p, w, n, b, k, c0, c1 - c0);
+    p.b_step = right.step;
+    p.next_panel = right.next;
     for (int64_t j = c0, columns; j < c1; j += columns) {
       columns = next_columns(rows, c1 - j);
-      place_right(&p, w, n, b, k, j, columns);
+      p.b = right.first + (j - c0) / PANEL * right.next;
       p.c = first + j - c0;
       strip(&p, columns);
     }
@@ -99,6 +104,11 @@ static void block(const int64_t *n, workspace *w, const T *a, const RIGHT *b, T 
 #endif
 }
 
+#ifndef PACKED
+/* Whether rows and columns lie in one stretch each, and the rows are few. */
+ALWAYS int are_few(const int64_t *n) { return n[0] <= FEW && n[7] == 1 && n[10] == 1; }
+#endif
+
 void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {
   const int64_t *n = c->n, M = n[0], N = n[1];
   for (int64_t r = r0, rows; r < r1; r += rows) {
@@ -106,6 +116,14 @@ void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, in
     rows = CEIL_DIV(left, CEIL_DIV(left, ROW_BLOCK));
     const T *a = (const T *)c->p[0] + batch / n[3] * n[4] + batch % n[3] * n[5] + m * n[6];
     const RIGHT *b = (const RIGHT *)c->p[1] + batch / n[3] * n[8] + batch % n[3] * n[9];
+#ifndef PACKED
+    if (are_few(n)) {
+      const dots d = {a, b + c0 * n[11], n[6], n[11], n[2], ((workspace *)scratch)->left};
+      few_rows(d, (T *)c->p[2] + r * N + c0, N, rows, c1 - c0);
+      finish(c, scratch, r, r + rows, c0, c1);
+      continue;
+    }
+#endif
     for (int64_t j = c0; j < c1; j += COLUMN_BLOCK) {
       const int64_t end = MIN(c1, j + COLUMN_BLOCK);
       block(n, (workspace *)scratch, a, b, (T *)c->p[2] + r * N + j, rows, j, end);

@@ -14,8 +14,11 @@ typedef struct {
   W mean, error, factor;
 } statistics;
 
-/* Several sums at once, over parts of the row, as each addition waits for the one before. */
-static W sum_of(const W *x, int64_t length) {
+/* How much of a row is summed up before that joins the total: a long chain of additions loses digits. */
+enum { STRETCH = 128 * LANES(W) };
+
+/* Several sums at once, over parts of a stretch, as each addition waits for the one before. */
+static W sum_of_stretch(const W *x, int64_t length) {
   const int64_t part = length / 4;
   W s0 = 0, s1 = 0, s2 = 0, s3 = 0;
 #pragma omp simd reduction(+ : s0, s1, s2, s3)
@@ -25,10 +28,19 @@ static W sum_of(const W *x, int64_t length) {
   return s0 + s1 + (s2 + s3);
 }
 
-/* The mean is rounded; the second pass, over what is left after subtracting it, finds by how much. */
-static statistics statistics_of(const W *x, int64_t length, W epsilon) {
+static W sum_of(const W *x, int64_t length) {
+  W total = 0;
+  for (int64_t i = 0; i < length; i += STRETCH) total += sum_of_stretch(x + i, MIN(STRETCH, length - i));
+  return total;
+}
+
+/* Of what is left of x without the mean: the sum, and that of the squares. */
+typedef struct {
+  W rest, power;
+} remains;
+
+static remains remains_of_stretch(const W *x, int64_t length, W mean) {
   const int64_t part = length / 2;
-  const W count = (W)length, mean = CENTRED ? sum_of(x, length) / count : 0;
   W rest = 0, rest1 = 0, power = 0, power1 = 0;
 #pragma omp simd reduction(+ : rest, rest1, power, power1)
   for (int64_t i = 0; i < part; i++) {
@@ -40,7 +52,18 @@ static statistics statistics_of(const W *x, int64_t length, W epsilon) {
     const W y = x[length - 1] - mean;
     rest1 += y, power1 += y * y;
   }
-  const W error = CENTRED ? (rest + rest1) / count : 0, variance = (power + power1) / count - error * error;
+  return (remains){rest + rest1, power + power1};
+}
+
+/* The mean is rounded; the second pass, over what is left after subtracting it, finds by how much. */
+static statistics statistics_of(const W *x, int64_t length, W epsilon) {
+  const W count = (W)length, mean = CENTRED ? sum_of(x, length) / count : 0;
+  W rest = 0, power = 0;
+  for (int64_t i = 0; i < length; i += STRETCH) {
+    const remains left = remains_of_stretch(x + i, MIN(STRETCH, length - i), mean);
+    rest += left.rest, power += left.power;
+  }
+  const W error = CENTRED ? rest / count : 0, variance = power / count - error * error;
   return (statistics){mean, error, 1 / (W)sqrt((variance < 0 ? 0 : variance) + epsilon)};
 }
 

@@ -3,6 +3,7 @@
    T: an element, of whatever kind. Grid: the panels of all matrices down, one across. p: the matrices, the
    panels; n: K, N, the width, the panels of a matrix, strides from matrix to matrix, along K and N. */
 #define ACC T
+#define IN_PLACE
 #include "panels.h"
 
 void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {

@@ -1,6 +1,7 @@
 /* The sum, product, largest or smallest element, or mean over the middle one of three axes of a dense tensor.
 
    A long axis may be cut into parts, each with a result of its own for another call to go on with.
+   Sums are made of shorter sums: over CHAIN elements each, then over these, which keeps their digits.
    KIND: which of them; START: what nothing is reduced to; T, W, LOAD: see storage.h; R, STORE: the type of
    results, and how a W becomes one; LAST: 1 if the third axis has one element.
    INTEGER: defined if the elements are integers; sums of these wrap, so their W has no sign.
@@ -15,7 +16,7 @@
 #define MINIMUM 4
 #define MEAN 5
 
-enum { SIDE = 4 * LANES(W), BLOCK = 256 };
+enum { SIDE = 4 * LANES(W), BLOCK = 256, CHAIN = 64 };
 
 SCALAR W take(W so_far, W x) {
 #if KIND == SUM || KIND == MEAN
@@ -41,7 +42,8 @@ static inline R made_of(W total, int64_t count) {
 }
 
 #if LAST
-static W reduce(const T *x, int64_t length) {
+/* SIDE results side by side, then two by two. */
+static W reduce_chain(const T *x, int64_t length) {
   W side[SIDE], total = START;
   for (int j = 0; j < SIDE; j++) side[j] = START;
   int64_t i = 0;
@@ -49,7 +51,15 @@ static W reduce(const T *x, int64_t length) {
 #pragma omp simd
     for (int j = 0; j < SIDE; j++) side[j] = take(side[j], LOAD(x[i + j]));
   for (; i < length; i++) total = take(total, LOAD(x[i]));
-  for (int j = 0; j < SIDE && length >= SIDE; j++) total = take(total, side[j]);
+  for (int half = SIDE / 2; half && length >= SIDE; half /= 2)
+    for (int j = 0; j < half; j++) side[j] = take(side[j], side[j + half]);
+  return length >= SIDE ? take(total, side[0]) : total;
+}
+
+static W reduce(const T *x, int64_t length) {
+  W total = START;
+  for (int64_t i = 0; i < length; i += CHAIN * SIDE)
+    total = take(total, reduce_chain(x + i, MIN(CHAIN * SIDE, length - i)));
   return total;
 }
 
@@ -62,7 +72,7 @@ void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, in
   }
 }
 #else
-static void reduce(const T *x, int64_t length, int64_t step, int64_t width, W *total) {
+static void reduce_chain(const T *x, int64_t length, int64_t step, int64_t width, W *total) {
   for (int64_t j = 0; j < width; j++) total[j] = START;
   int64_t i = 0;
   for (; i + 4 <= length; i += 4, x += 4 * step)
@@ -73,6 +83,15 @@ static void reduce(const T *x, int64_t length, int64_t step, int64_t width, W *t
   for (; i < length; i++, x += step)
 #pragma omp simd
     for (int64_t j = 0; j < width; j++) total[j] = take(total[j], LOAD(x[j]));
+}
+
+static void reduce(const T *x, int64_t length, int64_t step, int64_t width, W *total) {
+  reduce_chain(x, MIN(CHAIN, length), step, width, total);
+  for (int64_t i = CHAIN; i < length; i += CHAIN) {
+    W chain[BLOCK];
+    reduce_chain(x + i * step, MIN(CHAIN, length - i), step, width, chain);
+    for (int64_t j = 0; j < width; j++) total[j] = take(total[j], chain[j]);
+  }
 }
 
 void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {

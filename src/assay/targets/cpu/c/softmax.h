@@ -12,7 +12,8 @@
 #define LOG_SOFTMAX 2
 #define LOG_SUM_EXP 3
 
-enum { BLOCK = 64 };
+/* Columns that are done side by side; how many exponentials one lane sums up before that joins the total. */
+enum { BLOCK = 64, CHAIN = 64 };
 
 /* What is left of x where its exponential is taken: an infinite peak would make NaN of itself in a sum. */
 static inline W base_of(W peak) { return KIND == LOG_SUM_EXP && isinf(peak) ? 0 : peak; }
@@ -26,11 +27,16 @@ static void make_row(const T *stored, T *result, W *room, int64_t length) {
 #pragma omp simd reduction(max : peak)
   for (int64_t i = 0; i < length; i++) peak = x[i] > peak ? x[i] : peak;
   const W base = base_of(peak);
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < length; i++) {
-    const W y = shrunk(x[i], base);
-    if (KIND == SOFTMAX) grown[i] = y;
-    sum += y;
+  for (int64_t first = 0, end; first < length; first = end) {
+    W chain = 0;
+    end = MIN(first + CHAIN * LANES(W), length);
+#pragma omp simd reduction(+ : chain)
+    for (int64_t i = first; i < end; i++) {
+      const W y = shrunk(x[i], base);
+      if (KIND == SOFTMAX) grown[i] = y;
+      chain += y;
+    }
+    sum += chain;
   }
 #if KIND == SOFTMAX
   const W factor = 1 / sum;
@@ -53,21 +59,24 @@ void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, in
 #else
 /* `width` neighbouring columns. */
 static void make_columns(const T *x, T *result, W *grown, int64_t length, int64_t step, int64_t width) {
-  W base[BLOCK], sum[BLOCK];
-  for (int64_t j = 0; j < width; j++) base[j] = -INFINITY, sum[j] = 0;
+  W base[BLOCK], sum[BLOCK], chain[BLOCK];
+  for (int64_t j = 0; j < width; j++) base[j] = -INFINITY, sum[j] = chain[j] = 0;
   for (int64_t i = 0; i < length; i++)
     for (int64_t j = 0; j < width; j++) {
       const W item = LOAD(x[i * step + j]);
       base[j] = item > base[j] ? item : base[j];
     }
   for (int64_t j = 0; j < width; j++) base[j] = base_of(base[j]);
-  for (int64_t i = 0; i < length; i++)
+  for (int64_t i = 0; i < length; i++) {
 #pragma omp simd
     for (int64_t j = 0; j < width; j++) {
       const W y = shrunk(LOAD(x[i * step + j]), base[j]);
       if (KIND == SOFTMAX) grown[i * BLOCK + j] = y;
-      sum[j] += y;
+      chain[j] += y;
     }
+    if (i % CHAIN == CHAIN - 1 || i == length - 1)
+      for (int64_t j = 0; j < width; j++) sum[j] += chain[j], chain[j] = 0;
+  }
   for (int64_t j = 0; j < width; j++) sum[j] = KIND == SOFTMAX ? 1 / sum[j] : LOG(sum[j]);
 #if KIND == LOG_SUM_EXP
   for (int64_t j = 0; j < width; j++) result[j] = STORE(sum[j] + base[j]);

@@ -1,7 +1,8 @@
 /* Register tiles: the innermost loops that matrix products and convolutions share.
 
-   A tile is a few rows by a few panels of C. Each element of C is one chain of fused multiply-adds over k
-   in rising order, kept in C between blocks of k, so no result depends on how rows, columns or k were cut.
+   A tile is a few rows by a few panels of C. Each element of C is a sum of sums: chains of at most CHAIN
+   fused multiply-adds over k in rising order, each added to C when it is full, as a long chain loses the
+   more digits the longer it gets. No result depends on how rows and columns were cut.
    A *panel* is PANEL columns of the right side; its rows are `b_step` elements apart. */
 #ifndef TILE_H
 #define TILE_H
@@ -16,7 +17,7 @@ enum { ROWS = 6, PANELS = 1, MOST = 4 };
 #else
 enum { ROWS = 3, PANELS = 1, MOST = 2 };
 #endif
-enum { SUMS = ROWS * PANELS * PARTS, UNIT = PARTS == 2 ? WIDTH : PANEL };
+enum { SUMS = ROWS * PANELS * PARTS, UNIT = PARTS == 2 ? WIDTH : PANEL, CHAIN = 128 };
 
 ALWAYS int64_t panels_for(int64_t rows) {
   return rows == 1 ? MOST : rows <= ROWS / 2 ? MAX(MOST / 2, PANELS) : PANELS;
@@ -49,26 +50,43 @@ typedef struct {
 /* Loops over the registers of a tile are unrolled, or it would not live in registers. */
 #define EACH_ROW _Pragma("GCC unroll 16") for (int i = 0; i < rows; i++)
 #define EACH_VECTOR _Pragma("GCC unroll 16") for (int v = 0; v < width; v++)
+#define KEEP_SUMS                                                                           \
+  do {                                                                                      \
+    if (add) EACH_ROW EACH_VECTOR sum[i][v] += *(loose *)(c + i * c_step + v * WIDTH);      \
+    EACH_ROW EACH_VECTOR *(loose *)(c + i * c_step + v * WIDTH) = sum[i][v];                \
+  } while (0)
 
 /* A tile of `rows` rows and `width` vectors. */
 ALWAYS void tile(const product *p, int64_t first, ACC *c, int64_t c_step, const int rows, const int width) {
   vec sum[ROWS][MOST * PARTS];
   EACH_ROW EACH_VECTOR sum[i][v] = (vec){0};
-  if (p->add) EACH_ROW EACH_VECTOR sum[i][v] = *(loose *)(c + i * c_step + v * WIDTH);
   const ACC *b = p->b;
   const int64_t b_step = p->b_step, next_panel = p->next_panel, length = p->length;
+  int64_t room = CHAIN;
+  int add = p->add;
   for (int64_t s = 0; s < p->segments; s++) {
     const ACC *a[ROWS];
     EACH_ROW a[i] = p->row[s * p->rows + first + i] + p->begin;
+    for (int64_t left = length, n; left > 0; left -= n, room -= n) {
+      if (room == 0) {
+        KEEP_SUMS;
+        EACH_ROW EACH_VECTOR sum[i][v] = (vec){0};
+        room = CHAIN;
+        add = 1;
+      }
+      n = MIN(left, room);
 #pragma GCC unroll 4
-    for (int64_t k = 0; k < length; k++, b += b_step) {
-      vec right[MOST * PARTS];
-      EACH_VECTOR right[v] = *(const loose *)(b + v / PARTS * next_panel + v % PARTS * WIDTH);
-      EACH_ROW EACH_VECTOR sum[i][v] += a[i][k] * right[v];
+      for (int64_t k = 0; k < n; k++, b += b_step) {
+        vec right[MOST * PARTS];
+        EACH_VECTOR right[v] = *(const loose *)(b + v / PARTS * next_panel + v % PARTS * WIDTH);
+        EACH_ROW EACH_VECTOR sum[i][v] += a[i][k] * right[v];
+      }
+      EACH_ROW a[i] += n;
     }
   }
-  EACH_ROW EACH_VECTOR *(loose *)(c + i * c_step + v * WIDTH) = sum[i][v];
+  KEEP_SUMS;
 }
+#undef KEEP_SUMS
 #undef EACH_ROW
 #undef EACH_VECTOR
 

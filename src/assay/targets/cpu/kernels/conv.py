@@ -10,7 +10,16 @@ from typing import Any
 from assay.ir.dims import Dim, product
 from assay.ir.dtypes import FLOATS, NUMERIC
 from assay.ir.graph import Node
-from assay.targets.cpu.kernels.matmul import arithmetic, multiply, other_width, pack, panel_width, sum_bytes
+from assay.targets.cpu.kernels.matmul import (
+    arithmetic,
+    is_narrow,
+    multiply,
+    multiply_plain,
+    other_width,
+    pack,
+    panel_width,
+    sum_bytes,
+)
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.tensors import shape_of
@@ -18,10 +27,12 @@ from assay.targets.cpu.toolchain import template
 from assay.targets.cpu.views import View
 
 _SPATIAL = 3
-_ROW_BLOCK, _COLUMN_BLOCK, _DEPTH, _ROW_BUDGET = 384, 128, 768, 65536
+_ROW_BLOCK, _COLUMN_BLOCK, _ROW_BUDGET, _AT_ONCE = 384, 128, 65536, 2
 """As c/conv.h has them."""
-_MOST_ROWS, _MOST_PANELS = 12, 8
-"""The largest ROWS and MOST of c/tile.h."""
+_MOST_ROWS = 12
+"""The largest ROWS of c/tile.h."""
+_DEEPEST = 1 << 15
+"""The longest window whose weights become panels on the way."""
 _PIXELS, _PIXELS_OF_FEW_CHANNELS = 128, 384
 """How many output pixels a thread takes at a time, about; more where copying the input weighs more."""
 
@@ -52,6 +63,17 @@ class _Shape:
         return still and not any(self.before) and self.x.shape[2:] == self.out.shape[2:]
 
 
+@dataclass(frozen=True)
+class _Weights:
+    """Weights for `channels` channels: packed as panels (three axes mean one channel a group), else as they lie, as
+    (output channels, input channels of a group, kernel positions)."""
+
+    view: View
+    kernel: Sequence[int]
+    channels: int
+    packed: bool
+
+
 def _three(numbers: Sequence[Any], fill: int) -> tuple[Any, ...]:
     return (*[fill] * (_SPATIAL - len(numbers)), *numbers)
 
@@ -69,28 +91,39 @@ def _unclear_weights(node: Node) -> str:
 @emits("conv_panels", FLOATS, unless=lambda node: _too_many_axes(node) or other_width(node))
 def conv_panels(p: Planner, node: Node) -> None:
     """With weights that were laid out as panels beforehand."""
-    _convolve(p, node, p.dense(node.inputs[1]), node.attrs["kernel"], node.attrs["channels"])
+    _convolve(p, node, _Weights(p.dense(node.inputs[1]), node.attrs["kernel"], node.attrs["channels"], packed=True))
 
 
 @emits("conv", NUMERIC, unless=_unclear_weights)
 def conv(p: Planner, node: Node) -> None:
-    """With weights as they lie, which are laid out as panels in every run."""
+    """With weights as they lie."""
+    bias = p.dense(node.inputs[2]) if node.inputs[2:] and node.inputs[2] is not None else None
+    weights = _plain_weights(p, node)
+    out = _convolve(p, node, weights)
+    if bias is not None:
+        _add_bias(p, bias, out, weights.channels)
+
+
+def _plain_weights(p: Planner, node: Node) -> _Weights:
+    """The weights as they lie; as panels if each channel is a group by itself, or a window is very long."""
     w = p.view(node.inputs[1])
     channels, each, *kernel = (size for size in w.shape if isinstance(size, int))
     groups, depth, width = node.attrs["groups"], math.prod(kernel) * each, panel_width(w.dtype)
     if each == 1 and channels == groups:
         dense = p.dense(node.inputs[1])
-        shape, strides, lead = (1, depth, channels), (0, 1, depth), ()
-    else:
-        dense = p.dense(node.inputs[1], (0, *range(2, w.rank), 1))
-        out = channels // groups
-        shape, strides, lead = (groups, depth, out), (out * depth, 1, depth), (groups,)
-    panels = p.temporary(w.dtype, (*lead, -(-shape[2] // width), depth, width))
-    pack(p, View(dense.buffer, w.dtype, shape, strides, dense.offset), panels)
-    bias = p.dense(node.inputs[2]) if node.inputs[2:] and node.inputs[2] is not None else None
-    out = _convolve(p, node, panels, kernel, channels)
-    if bias is not None:
-        _add_bias(p, bias, out, channels)
+        panels = p.temporary(w.dtype, (-(-channels // width), depth, width))
+        pack(p, View(dense.buffer, w.dtype, (1, depth, channels), (0, 1, depth), dense.offset), panels)
+        return _Weights(panels, kernel, channels, packed=True)
+    if depth > _DEEPEST:
+        dense, out = p.dense(node.inputs[1], (0, *range(2, w.rank), 1)), channels // groups
+        panels = p.temporary(w.dtype, (groups, -(-out // width), depth, width))
+        matrices = View(dense.buffer, w.dtype, (groups, depth, out), (out * depth, 1, depth), dense.offset)
+        pack(p, matrices, panels)
+        return _Weights(panels, kernel, channels, packed=True)
+    shape = (channels, each, math.prod(kernel))
+    flat = w.reshaped(shape) or p.dense(node.inputs[1]).reshaped(shape)
+    assert flat is not None
+    return _Weights(flat, kernel, channels, packed=False)
 
 
 def _add_bias(p: Planner, bias: View, out: View, channels: int) -> None:
@@ -100,11 +133,11 @@ def _add_bias(p: Planner, bias: View, out: View, channels: int) -> None:
     p.attach(host)
 
 
-def _convolve(p: Planner, node: Node, panels: View, kernel: Sequence[int], channels: int) -> View:
-    """Plan a convolution with weights that lie as panels; three axes of these mean one channel a group."""
-    x = p.view(node.inputs[0])
+def _convolve(p: Planner, node: Node, weights: _Weights) -> View:
+    """Plan a convolution."""
+    x, kernel = p.view(node.inputs[0]), weights.kernel
     last = (0, *range(2, x.rank), 1)
-    apart = panels.rank == 3
+    apart = weights.packed and weights.view.rank == 3
     few = isinstance(x.shape[1], int) and x.shape[1] < 8
     if x.strides[1] != 1 and (apart or not few):
         x = p.dense(node.inputs[0], last)
@@ -113,11 +146,13 @@ def _convolve(p: Planner, node: Node, panels: View, kernel: Sequence[int], chann
     before = _three(node.attrs["pads"][: len(kernel)], 0)
     shape = _Shape(x, out, _three(kernel, 1), strides, dilations, before, node.attrs["groups"])
     if apart:
-        _by_channel(p, shape, panels)
+        _by_channel(p, shape, weights.view)
+    elif shape.is_product and weights.packed:
+        multiply(p, _as_rows(p, node, x), weights.view, out, weights.channels)
     elif shape.is_product:
-        multiply(p, _as_rows(p, node, x), panels, out, channels)
+        multiply_plain(p, _as_rows(p, node, x), weights.view.dropped(2).transposed((1, 0)), out)
     else:
-        _by_windows(p, shape, panels, channels)
+        _by_windows(p, shape, weights)
     return out
 
 
@@ -145,20 +180,21 @@ def _by_channel(p: Planner, s: _Shape, panels: View) -> None:
     )
 
 
-def _by_windows(p: Planner, s: _Shape, panels: View, channels: int) -> None:
-    depth = panels.shape[-2]
-    assert isinstance(depth, int)
-    each, out = depth // math.prod(s.kernel), channels // s.groups
+def _by_windows(p: Planner, s: _Shape, weights: _Weights) -> None:
+    view, channels = weights.view, weights.channels
+    places, out = math.prod(s.kernel), channels // s.groups
+    each = view.shape[-2] // places if weights.packed else view.shape[1]
+    assert isinstance(each, int)
     p.step(
-        template("conv.h", **arithmetic(s.x.dtype)),
-        [s.x, panels, s.out],
-        [s.groups, each, out, *s.numbers],
+        template("conv.h", **({"PACKED": ""} if weights.packed else {}), **arithmetic(s.x.dtype)),
+        [s.x, view, s.out],
+        [s.groups, each, out, *s.numbers, *(() if weights.packed else view.strides)],
         rows=s.out.shape[0] * product(s.out.shape[2:]),
         cols=channels,
         row_grain=_row_grain(s.out.shape[-1], each),
         col_grain=64 if s.groups == 1 else out * max(64 // out, 1),
-        work=2 * depth,
-        scratch=_scratch(s, each),
+        work=2 * places * each,
+        scratch=_scratch(s, each, laid_out=not weights.packed or is_narrow(s.x.dtype)),
         may_continue=True,
     )
 
@@ -169,12 +205,12 @@ def _row_grain(width: Dim, channels: int) -> Dim:
     return width * max(pixels // width, 1) if isinstance(width, int) and width else pixels
 
 
-def _scratch(s: _Shape, each: int) -> int:
+def _scratch(s: _Shape, each: int, *, laid_out: bool) -> int:
     """What c/conv.h asks for, in bytes."""
     reach = [(k - 1) * d + 1 for k, d in zip(s.kernel, s.dilations, strict=True)]
     segments = s.kernel[0] * s.kernel[1] * (1 if s.dilations[2] == 1 else s.kernel[2])
     columns = (_MOST_ROWS - 1) * min(s.strides[2], reach[2]) + reach[2]
     copied = max(_ROW_BUDGET, s.kernel[0] * reach[1] * columns * each)
-    narrow = s.x.dtype.is_float and s.x.dtype.bits == 16
-    sums = _ROW_BLOCK * _COLUMN_BLOCK + _MOST_PANELS * panel_width(s.x.dtype) * _DEPTH if narrow else 16
-    return 8 * _ROW_BLOCK * segments + sum_bytes(s.x.dtype) * (sums + copied) + 64
+    sums = _ROW_BLOCK * _COLUMN_BLOCK if is_narrow(s.x.dtype) else 16
+    panels = _AT_ONCE * panel_width(s.x.dtype) * math.prod(s.kernel) * each if laid_out else 0
+    return 8 * _ROW_BLOCK * segments + sum_bytes(s.x.dtype) * (sums + panels + copied) + 64

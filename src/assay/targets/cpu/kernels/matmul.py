@@ -15,15 +15,20 @@ from assay.targets.cpu.tensors import dtype_of, shape_of
 from assay.targets.cpu.toolchain import template
 from assay.targets.cpu.views import View
 
-SCRATCH = 5 << 18
+SCRATCH = 3 << 19
 """Bytes that hold the `workspace` of c/gemm.h in every variant."""
 _ROW_GRAIN, _COLUMN_GRAINS, _FEW = 192, (64, 48, 32, 16), 4
 """Rows and columns that one thread takes at a time, and how few parts are too few."""
 
 
+def is_narrow(dtype: DType) -> bool:
+    """Whether elements are widened before they are multiplied."""
+    return dtype in (dtypes.f16, dtypes.bf16)
+
+
 def arithmetic(dtype: DType) -> dict[str, str]:
     """What c/lanes.h must be told of elements of `dtype`. Integers wrap, so their sign does not matter."""
-    if dtype in (dtypes.f16, dtypes.bf16):
+    if is_narrow(dtype):
         return {"T": "uint16_t", "ACC": "float", dtype.name.upper(): ""}
     kind = scalar.ctype(dtype) if dtype.is_float else scalar.bits(dtype)
     return {"T": kind, "ACC": kind, "IN_PLACE": ""}
@@ -113,19 +118,28 @@ def matmul_bytes(p: Planner, node: Node) -> None:
 
 def multiply(p: Planner, x: View, panels: View, out: View, columns: Dim, **words: str) -> None:
     """Rows of x, which has a batch axis before them, times a matrix that lies as panels; `words` for c/gemm.h."""
-    batch, rows, depth = x.shape
-    batch_step, row_step, step = x.strides
-    next_panel = depth * panel_width(x.dtype)
-    row_grain, col_grain = grains(batch * rows, columns)
+    next_panel = x.shape[-1] * panel_width(x.dtype)
+    _multiply(p, x.split(1), panels, [0, 0, next_panel], out, columns, PACKED="", **words)
+
+
+def multiply_plain(p: Planner, x: View, matrix: View, out: View) -> None:
+    """Rows of x, which has a batch axis before them, times a matrix as it lies."""
+    _multiply(p, x.split(1), matrix, [0, 0, *matrix.strides], out, matrix.shape[-1])
+
+
+def _multiply(p: Planner, x: View, right: View, strides: Sequence[Dim], out: View, columns: Dim, **words: str) -> None:
+    """x has two batch axes; `strides` are those of the right side, and `words` what c/gemm.h must be told of it."""
+    rows = product(x.shape[:-1])
+    row_grain, col_grain = grains(rows, columns)
     p.step(
-        template("gemm.h", PACKED="", **words, **arithmetic(x.dtype)),
-        [x, panels, out],
-        [rows, columns, depth, 1, batch_step, 0, row_step, step, 0, 0, next_panel],
-        rows=batch * rows,
+        template("gemm.h", **words, **arithmetic(x.dtype)),
+        [x, right, out],
+        [x.shape[2], columns, x.shape[3], x.shape[1], *x.strides, *strides],
+        rows=rows,
         cols=columns,
         row_grain=row_grain,
         col_grain=col_grain,
-        work=2 * depth,
+        work=2 * x.shape[3],
         scratch=SCRATCH,
         may_continue=True,
     )
@@ -139,28 +153,15 @@ def matmul(p: Planner, node: Node) -> None:
     y = y if y.rank > 1 else View(y.buffer, y.dtype, (*y.shape, 1), (*y.strides, 0), y.offset)
     out = p.result(node.outputs[0])
     batch = out.shape[: max(x.rank, y.rank) - 2]
-    rows, depth, columns = x.shape[-2], x.shape[-1], y.shape[-1]
     if y.rank == 2 and x.is_dense:
-        batch, rows = (), product(x.shape[:-1])
-        x = View(x.buffer, x.dtype, (rows, depth), (depth, 1), x.offset)
-    x, y, sizes = _two_batch_axes(p, x, y, batch)
-    row_grain, col_grain = grains(product(sizes) * rows, columns)
-    p.step(
-        template("gemm.h", **arithmetic(x.dtype)),
-        [x, y, out],
-        [rows, columns, depth, sizes[1], *x.strides, *y.strides],
-        rows=product(sizes) * rows,
-        cols=columns,
-        row_grain=row_grain,
-        col_grain=col_grain,
-        work=2 * depth,
-        scratch=SCRATCH,
-        may_continue=True,
-    )
+        batch, depth = (), x.shape[-1]
+        x = View(x.buffer, x.dtype, (product(x.shape[:-1]), depth), (depth, 1), x.offset)
+    x, y = _two_batch_axes(p, x, y, batch)
+    _multiply(p, x, y, y.strides, out, y.shape[-1])
 
 
-def _two_batch_axes(p: Planner, x: View, y: View, batch: Sequence[Dim]) -> tuple[View, View, tuple[Dim, Dim]]:
-    """Both operands with two batch axes, and the sizes of these; copies where the axes cannot be joined to two."""
+def _two_batch_axes(p: Planner, x: View, y: View, batch: Sequence[Dim]) -> tuple[View, View]:
+    """Both operands with two batch axes; copies where the axes cannot be joined to two."""
     x, y = (view.expanded((*batch, *view.shape[-2:])) for view in (x, y))
     blocks: list[list[int]] = []
     for axis, size in enumerate(batch):
@@ -180,4 +181,4 @@ def _two_batch_axes(p: Planner, x: View, y: View, batch: Sequence[Dim]) -> tuple
         strides = tuple(view.strides[block[-1]] if block else 0 for block in axes)
         return View(view.buffer, view.dtype, (*sizes, *view.shape[-2:]), (*strides, *view.strides[-2:]), view.offset)
 
-    return joined(x), joined(y), (sizes[0], sizes[1])
+    return joined(x), joined(y)

@@ -190,5 +190,5 @@ def _norm_last(p: Planner, node: Node, x: View, scale: View | None, bias: View |
         col_grain=group,
         work=6 * places,
         floats=[node.attrs["epsilon"]],
-        scratch=channels * (4 * wide_bytes(x.dtype)),
+        scratch=channels * (6 * wide_bytes(x.dtype)),
     )

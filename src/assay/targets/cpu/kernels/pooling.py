@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import cast
 
 from assay.ir.dims import Dim, product
@@ -14,6 +15,8 @@ from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
 
 _SPATIAL = 3
+_MANY = 64
+"""Elements of a window from which on a sum in f32 would lose digits."""
 _NO_AXIS = (1, 0, 1, 1, 0, 0, 1)
 
 
@@ -35,8 +38,9 @@ def max_pool_positions(p: Planner, node: Node) -> None:
 
 @emits("average_pool", FLOATS, unless=_too_many_axes)
 def average_pool(p: Planner, node: Node) -> None:
-    """The sum over the number of elements."""
-    _pool(p, node, "MEAN_WITH_PADDING" if node.attrs["include_pad"] else "MEAN", "0")
+    """The sum over the number of elements; many of them are summed up in f64."""
+    wide = "double" if math.prod(node.attrs["kernel"]) > _MANY else ""
+    _pool(p, node, "MEAN_WITH_PADDING" if node.attrs["include_pad"] else "MEAN", "0", wide)
 
 
 @emits("lp_pool", FLOATS, unless=_too_many_axes)

@@ -1,0 +1,121 @@
+/* Products with few rows, in which each element is a dot product: vectors go along k, where both sides lie in one
+   stretch, so that nothing has to be laid out anew. */
+#ifndef FEW_H
+#define FEW_H
+#include "lanes.h"
+
+/* FEW: rows for which this pays. STRETCH: elements of k whose products are summed up in lanes before that joins the
+   total, as a long chain of additions loses digits. */
+enum { FEW = 8, STRETCH = 2048 };
+
+/* Loops over registers are unrolled, or sums would not live in them. */
+#define EACH(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < count; i++)
+
+typedef struct {
+  const T *a, *b; /* the rows of the left side and the columns of the right side */
+  int64_t a_step, b_step, length;
+  ACC *wide; /* room for (FEW + 8) · STRETCH numbers, where these must be widened */
+} dots;
+
+/* Keep a vector in its register: else compilers read it again for every use. */
+#if defined(__x86_64__) && defined(__GNUC__)
+#define HOLD(x) __asm__("" : "+v"(x))
+#else
+#define HOLD(x) (void)(x)
+#endif
+
+/* The sum of all lanes: halves are added to each other until one lane is left. */
+ALWAYS ACC total(vec x) {
+  typedef ACC half __attribute__((vector_size(VECTOR_BYTES / 2), may_alias));
+  half part[2];
+  memcpy(part, &x, sizeof part);
+  part[0] += part[1];
+  ACC lane[WIDTH / 2];
+  memcpy(lane, part, sizeof lane);
+#pragma GCC unroll 8
+  for (int some = WIDTH / 4; some; some /= 2)
+#pragma GCC unroll 64
+    for (int i = 0; i < some; i++) lane[i] += lane[i + some];
+  return lane[0];
+}
+
+/* `count` numbers as a vector, zeros behind them. */
+ALWAYS vec part(const ACC *x, int64_t count) {
+  vec whole;
+#pragma GCC unroll 1
+  for (int i = 0; i < WIDTH; i++) whole[i] = i < count ? x[i] : 0;
+  return whole;
+}
+
+/* sum[i][j] += a stretch of row i · the same of column j. */
+ALWAYS void add_dots(vec sum[FEW][8], const ACC *a, int64_t a_step, const ACC *b, int64_t b_step, int64_t length,
+                     const int rows, const int columns) {
+  int64_t k = 0;
+  vec left[FEW];
+  for (; k + WIDTH <= length; k += WIDTH) {
+    EACH(i, rows) left[i] = *(const loose *)(a + i * a_step + k);
+    EACH(i, rows) HOLD(left[i]);
+    EACH(j, columns) {
+      vec right = *(const loose *)(b + j * b_step + k);
+      HOLD(right);
+      EACH(i, rows) sum[i][j] += left[i] * right;
+    }
+  }
+  if (k == length) return;
+  EACH(i, rows) left[i] = part(a + i * a_step + k, length - k);
+  EACH(j, columns) {
+    const vec right = part(b + j * b_step + k, length - k);
+    EACH(i, rows) sum[i][j] += left[i] * right;
+  }
+}
+
+/* A stretch of `lines` lines, widened. */
+ALWAYS void widen_lines(ACC *to, const T *from, int64_t step, int64_t length, int lines) {
+  for (int i = 0; i < lines; i++)
+    for (int64_t k = 0; k < length; k++) to[i * STRETCH + k] = WIDEN(from[i * step + k]);
+}
+
+ALWAYS void dot_block(const dots *d, T *c, int64_t c_step, const int rows, const int columns) {
+  ACC result[FEW][8];
+  EACH(i, rows) EACH(j, columns) result[i][j] = 0;
+  for (int64_t k = 0; k < d->length; k += STRETCH) {
+    const int64_t length = MIN(STRETCH, d->length - k);
+    vec sum[FEW][8];
+    EACH(i, rows) EACH(j, columns) sum[i][j] = (vec){0};
+#ifdef IN_PLACE
+    add_dots(sum, d->a + k, d->a_step, d->b + k, d->b_step, length, rows, columns);
+#else
+    widen_lines(d->wide, d->a + k, d->a_step, length, rows);
+    widen_lines(d->wide + FEW * STRETCH, d->b + k, d->b_step, length, columns);
+    add_dots(sum, d->wide, STRETCH, d->wide + FEW * STRETCH, STRETCH, length, rows, columns);
+#endif
+    EACH(i, rows) EACH(j, columns) result[i][j] += total(sum[i][j]);
+  }
+  EACH(i, rows) EACH(j, columns) c[i * c_step + j] = NARROW(result[i][j]);
+}
+
+/* `columns` columns of up to four rows. */
+ALWAYS void dot_columns(dots d, T *c, int64_t c_step, int64_t columns, const int rows, const int at_once) {
+  int64_t j = 0;
+  for (; j + at_once <= columns; j += at_once, d.b += at_once * d.b_step) dot_block(&d, c + j, c_step, rows, at_once);
+  for (; j < columns; j++, d.b += d.b_step) dot_block(&d, c + j, c_step, rows, 1);
+}
+
+/* `rows` rows of `columns` columns of C, in turns of some columns, whose numbers then are in the cache for all rows. */
+static void few_rows(dots d, T *c, int64_t c_step, int64_t rows, int64_t columns) {
+  for (int64_t j = 0, n; j < columns; j += n, d.b += n * d.b_step) {
+    n = MIN(32, columns - j);
+    dots some = d;
+    for (int64_t i = 0, r; i < rows; i += r, some.a += r * d.a_step) {
+      T *to = c + i * c_step + j;
+      r = rows - i > 4 && rows - i < 8 ? (rows - i + 1) / 2 : MIN(rows - i, 4);
+      switch (r) {
+        case 1: dot_columns(some, to, c_step, n, 1, 8); break;
+        case 2: dot_columns(some, to, c_step, n, 2, 4); break;
+        case 3: dot_columns(some, to, c_step, n, 3, VECTOR_BYTES == 64 ? 4 : 3); break;
+        default: dot_columns(some, to, c_step, n, 4, VECTOR_BYTES == 64 ? 4 : 2);
+      }
+    }
+  }
+}
+#endif
