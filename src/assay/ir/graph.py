@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
@@ -116,3 +117,16 @@ def used(node: Node) -> tuple[Value, ...]:
     if not node.regions:
         return direct
     return tuple(dict.fromkeys(direct + tuple(v for region in node.regions for v in captured(region))))
+
+
+def fresh_ids(graph: Graph) -> Iterator[int]:
+    """Ids that no value of `graph` has, nor of the regions in it."""
+    return itertools.count(1 + max((value.id for value in _all_values(graph)), default=0))
+
+
+def _all_values(graph: Graph) -> Iterator[Value]:
+    yield from (*graph.inputs, *graph.constants)
+    for node in graph.walk():
+        yield from node.outputs
+        for region in node.regions:
+            yield from (*region.inputs, *region.constants)

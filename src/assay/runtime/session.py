@@ -298,6 +298,17 @@ def place_program(graph: Graph, target: Target, mode: str, limits: Limits, *, re
     return Program(partition(graph, target, oracle, limits, refused=refused), oracle)
 
 
+@dataclass(slots=True)
+class _Stage:
+    """A segment in a program: the places of what it reads and makes, and of what nobody reads after it."""
+
+    executable: Executable
+    graph: Graph
+    reads: list[int] = field(default_factory=list[int])
+    writes: list[int] = field(default_factory=list[int])
+    frees: list[int] = field(default_factory=list[int])
+
+
 class Program:
     """The compiled segments of a plan, run one after the other; values are freed after their last use.
 
@@ -313,45 +324,59 @@ class Program:
             if reason
         }
         self.plan = _moved(plan, failed, oracle) if failed else plan
-        self._stages: list[tuple[Executable, Graph, tuple[Value, ...]]] = []
-        last: dict[Value, int] = {}
-        for index, segment in enumerate(plan.segments):
-            last.update(dict.fromkeys((*segment.graph.outputs, *segment.graph.inputs), index))
-        kept = set(plan.graph.outputs)
-        for index, (segment, (executable, _)) in enumerate(zip(plan.segments, executables, strict=True)):
-            dead = tuple(value for value, at in last.items() if at == index and value not in kept)
-            self._stages.append((executable, segment.graph, dead))
-        constants = plan.graph.constants
-        self._fixed = {value: constants[value] for value in plan.graph.outputs if value in constants}
-        self._whole = executables[0][0] if _is_all(plan) else None
+        pairs = zip(executables, plan.segments, strict=True)
+        self._stages = [_Stage(executable, segment.graph) for (executable, _), segment in pairs]
+        self._places, self._fixed = _places(plan)
+        self._outputs = [self._places[value] for value in plan.graph.outputs]
+        last: dict[int, _Stage] = {}
+        for stage in self._stages:
+            stage.reads = [self._places[value] for value in stage.graph.inputs]
+            stage.writes = [self._places[value] for value in stage.graph.outputs]
+            last.update(dict.fromkeys((*stage.reads, *stage.writes), stage))
+        for place, stage in last.items():
+            if place >= len(plan.graph.inputs) and place not in self._outputs:
+                stage.frees.append(place)
 
     def run(self, inputs: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
         """The graph's outputs."""
-        if self._whole is not None:
-            return self._whole.run(inputs, observer)
+        values = [*inputs, *self._fixed]
+        for stage in self._stages:
+            results = stage.executable.run([values[place] for place in stage.reads], observer)
+            for place, result in zip(stage.writes, results, strict=True):
+                values[place] = result
+            for place in stage.frees:
+                values[place] = None
+        return tuple([values[place] for place in self._outputs])
+
+    @property
+    def addressed(self) -> set[int]:
+        """The inputs that are read by address alone, in runs that nobody observes."""
         graph = self.plan.graph
-        values: dict[Value, Any] = {**self._fixed, **dict(zip(graph.inputs, inputs, strict=True))}
-        for executable, segment, dead in self._stages:
-            results = executable.run([values[value] for value in segment.inputs], observer)
-            values.update(zip(segment.outputs, results, strict=True))
-            for value in dead:
-                values.pop(value, None)
-        return tuple(values[value] for value in graph.outputs)
+        others = {
+            value
+            for stage in self._stages
+            for at, value in enumerate(stage.graph.inputs)
+            if at not in stage.executable.addressed
+        }
+        return {at for at, value in enumerate(graph.inputs) if value not in others and value not in graph.outputs}
 
     @property
     def peak_bytes(self) -> int | None:
         """The memory for the intermediate results of the hungriest segment; None if one does not tell."""
-        told = [executable.peak_bytes for executable, _, _ in self._stages]
+        told = [stage.executable.peak_bytes for stage in self._stages]
         known = [each for each in told if each is not None]
         return max(known, default=0) if len(known) == len(told) else None
 
 
-def _is_all(plan: Plan) -> bool:
-    """Whether the first segment takes the inputs and gives the outputs of the whole graph, as they are."""
-    if len(plan.segments) != 1:
-        return False
-    segment = plan.segments[0].graph
-    return segment.inputs == plan.graph.inputs and segment.outputs == plan.graph.outputs
+def _places(plan: Plan) -> tuple[dict[Value, int], list[Any]]:
+    """Where in a run's list each value lies, and what that list holds behind the inputs when the run begins: the
+    constants among the outputs, and room for what segments make."""
+    graph = plan.graph
+    made = (value for segment in plan.segments for value in segment.graph.outputs)
+    constants = (value for value in graph.outputs if value in graph.constants)
+    order = dict.fromkeys((*graph.inputs, *constants, *made))
+    behind = [graph.constants.get(value) for value in order][len(graph.inputs) :]
+    return {value: place for place, value in enumerate(order)}, behind
 
 
 def _compiled(segment: Segment, oracle: Target) -> tuple[Executable, str]:

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
-from torch._functorch._aot_autograd.utils import make_boxed_func
 from torch._guards import TracingContext
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
@@ -25,12 +24,14 @@ from assay.ir.types import size_in_bytes
 from assay.limits import DEFAULT
 from assay.ops.lowering import lower
 from assay.passes.hoist import hoist
+from assay.passes.layout import take_as_laid_out
 from assay.runtime.graph_cache import lowered_graph
 from assay.runtime.memory import free_memory, with_room
 from assay.runtime.session import Program, optimized, place_program
 from assay.runtime.stages import stage
 from assay.runtime.targets import default_target, make_target
-from assay.runtime.torch_call import call, check_devices
+from assay.runtime.torch_arguments import Arguments, arguments_of, check_devices, memory_orders
+from assay.runtime.torch_call import returned_to_torch
 from assay.runtime.torch_graphs import CompiledGraph, Phase, current_observer, record
 from assay.runtime.torch_state import Prepared
 from assay.store import open_store
@@ -48,6 +49,10 @@ class Options:
 
     With `strict`, an op without a lowering is an error, not an opaque node. `observe` is called with every value
     of the aten graphs when they run, unoptimised. `cache` keeps lowered graphs on disk; a path says where.
+
+    `frozen` promises that parameters and buffers change only in ways that torch counts, if at all: by in-place ops,
+    optimizers, `load_state_dict`, or by a new tensor in their place, but not behind a `.data` or in a NumPy array that
+    shares their memory. What depends on them alone is then computed once, and again after such a change.
     """
 
     target: str = field(default_factory=default_target)
@@ -55,6 +60,7 @@ class Options:
     strict: bool = False
     observe: Observe | None = None
     cache: bool | str = True
+    frozen: bool = False
 
 
 def options_from(given: Options | Mapping[str, Any]) -> Options:
@@ -66,7 +72,11 @@ def options_from(given: Options | Mapping[str, Any]) -> Options:
         if key not in known:
             raise BadFeed(f"the backend has no option '{key}'", hint=hint_for(key, known))
     options = Options(**given)
-    kinds: dict[str, type | tuple[type, ...]] = {"target": str, "mode": str, "strict": bool, "cache": (bool, str)}
+    kinds: dict[str, type | tuple[type, ...]] = {
+        **dict.fromkeys(("target", "mode"), str),
+        **dict.fromkeys(("strict", "frozen"), bool),
+        "cache": (bool, str),
+    }
     for key, kind in kinds.items():
         if not isinstance(getattr(options, key), kind):
             raise BadFeed(f"the option '{key}' is {getattr(options, key)!r}", hint=f"see help(assay.Options.{key})")
@@ -111,7 +121,7 @@ def _refuse_subclasses(module: fx.GraphModule, inputs: Sequence[Any]) -> None:
 
 def _compiler(phase: Phase, options: Options, target: Target) -> Callable[..., Any]:
     def compiler(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-        return make_boxed_func(compile_graph(graph, options, target, phase))
+        return compile_graph(graph, options, target, phase)
 
     return compiler
 
@@ -119,7 +129,7 @@ def _compiler(phase: Phase, options: Options, target: Target) -> Callable[..., A
 def compile_graph(
     module: fx.GraphModule, options: Options, target: Target, phase: Phase = "inference"
 ) -> Callable[..., Any]:
-    """A function from torch's values to torch's values that runs an aten graph."""
+    """A function from torch's values to torch's values, in lists, that runs an aten graph."""
     check_devices([(node.name, node.meta.get("val")) for node in module.graph.nodes])
     with stage("import"):
         imported = import_fx(module, name=phase)
@@ -127,21 +137,24 @@ def compile_graph(
         graph = _core_graph(imported, options)
         if options.strict:
             _refuse_opaque(graph)
-    static = () if options.observe is not None else _static(phase)
+    turned = {} if options.observe is not None else memory_orders(module)
     with stage("compile"):
+        graph = take_as_laid_out(graph, turned)
         if any(entry.place is not None and entry.place.depends_on_data for entry in imported.returned):
             program, prepared = place_program(graph, target, options.mode, DEFAULT, refused=_PLACED_BY_DATA), None
         else:
+            static = _static(phase) if options.frozen and options.observe is None else ()
             program, prepared = _with_prelude(graph, static, target, options.mode)
     record(CompiledGraph(phase, module, imported, program, None if prepared is None else prepared.prelude))
     observer = None if options.observe is None else _observer(graph, options.observe)
-    compute = partial(_compute, program, prepared, observer)
+    run = partial(_run, program, prepared, observer, arguments_of(module, program.addressed, turned))
 
-    def run(*arguments: Any) -> list[Any]:
+    def boxed(arguments: list[Any]) -> list[Any]:
         with stage("run"):
-            return call(compute, imported.returned, arguments)
+            return returned_to_torch(run(arguments), imported.returned, arguments)
 
-    return run
+    boxed._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]
+    return boxed
 
 
 def _core_graph(imported: Imported, options: Options) -> Graph:
@@ -192,15 +205,17 @@ def _with_room(graph: Graph, static: Sequence[int]) -> Sequence[int]:
     return chosen
 
 
-def _compute(
+def _run(
     program: Program,
     prepared: Prepared | None,
     observer: Observer | None,
+    handed: Arguments,
     arguments: Sequence[Any],
-    arrays: Sequence[Any],
 ) -> Sequence[Any]:
-    early = () if prepared is None else prepared.results(arguments, arrays)
-    return program.run([*arrays, *early], observer or current_observer())
+    early = () if prepared is None else prepared.results(arguments, handed)
+    watching = observer or current_observer()
+    given = handed.given(arguments) if watching is None else handed.arrays(arguments)
+    return program.run([*given, *early], watching)
 
 
 def _observer(graph: Graph, observe: Observe) -> Observer:

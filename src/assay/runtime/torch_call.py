@@ -1,45 +1,23 @@
-"""The boundary to torch: arguments become arrays, results become the tensors and numbers that eager would give."""
+"""Results as torch takes them: the tensors and numbers that eager would give."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from assay.errors import BadFeed, RunFailed
+from assay.errors import RunFailed
 from assay.frontends.torch.returned import Place, Returned
-from assay.frontends.torch.types import has_array, in_order, lent_tensor, to_array, to_tensor
-from assay.ir.dtypes import Array, is_array, read_only
-
-Compute = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
-"""From the arguments, as torch gives them and as arrays, to the graph's outputs."""
+from assay.frontends.torch.types import in_order, lent_tensor, to_array, to_tensor
+from assay.ir.dtypes import Array, is_array
 
 
-def call(compute: Compute, returned: Sequence[Returned], arguments: Sequence[Any]) -> list[Any]:
-    """Run a compiled graph as torch calls it. What torch takes for new memory shares none with anything else."""
-    results = compute(arguments, [_given(argument) for argument in arguments])
+def returned_to_torch(results: Sequence[Any], returned: Sequence[Returned], arguments: Sequence[Any]) -> list[Any]:
+    """What a graph returns, as torch takes it. What torch takes for new memory shares none with anything else."""
     handed_out: dict[int, int] = {}
     return [_entry(entry, results, arguments, handed_out) for entry in returned]
-
-
-def check_devices(values: Sequence[tuple[str, Any]]) -> None:
-    """BadFeed if a named tensor lies elsewhere than in the CPU's memory."""
-    for name, value in values:
-        if isinstance(value, torch.Tensor) and value.device.type != "cpu":
-            raise BadFeed(
-                f"'{name}' is on the device '{value.device}'",
-                hint="move the model and its inputs to the CPU: Assay's targets take them from there",
-            )
-
-
-def _given(argument: Any) -> Any:
-    if not isinstance(argument, torch.Tensor):
-        return np.asarray(argument)
-    if argument.device.type != "cpu":
-        check_devices([("an input", argument)])
-    return read_only(to_array(argument)) if has_array(argument) else argument
 
 
 def _entry(entry: Returned, results: Sequence[Any], arguments: Sequence[Any], handed_out: dict[int, int]) -> Any:

@@ -56,6 +56,11 @@ Observer: TypeAlias = Callable[[Event], None]
 class Executable(Protocol):
     """A compiled segment."""
 
+    @property
+    def addressed(self) -> Collection[int]:
+        """The inputs that are read by address alone: a tensor of torch's in host memory will do as well as an array."""
+        ...
+
     def run(self, inputs: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
         """The segment's outputs for its inputs, in order. Safe to call from several threads."""
         ...

@@ -53,7 +53,7 @@ class _Search:
             with torch.no_grad():
                 exact.run(*arguments)
             self.values.clear()
-            compiled(*arguments)
+            compiled(list(arguments))
             self.found = self.found or self._first_wrong(module, plain.kept, exact.kept)
             return results
 

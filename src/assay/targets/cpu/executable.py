@@ -54,6 +54,8 @@ class CpuExecutable:
         self._constants = list(graph.constants.values())
         self._constant_places = [_address(array) for array in self._constants]
         self._sources = list(plan.sources.values())
+        kept = {view.buffer for view in plan.outputs}
+        self.addressed = {at for at, value in enumerate(graph.inputs) if plan.view(value).buffer not in kept}
         self._frames: list[_Frame] = []
         self._plain: CpuExecutable | None = None
         self._lock = threading.Lock()
@@ -62,20 +64,19 @@ class CpuExecutable:
         """The outputs. With an observer, the values of all nodes are computed, each by itself."""
         if observer is not None:
             return self._observed(inputs, observer)
-        arrays = [np.ascontiguousarray(array) if not array.flags.c_contiguous else array for array in inputs]
-        return self._run(arrays, None)
+        return self._run(list(map(_dense, inputs)), None)
 
     @property
     def peak_bytes(self) -> int:
         """The size of the arena, the largest if runs overlap; inputs, constants and results come on top."""
         return max((frame.peak() for frame in self._frames), default=0)
 
-    def _run(self, arrays: Sequence[Array], times: Array | None) -> tuple[Any, ...]:
+    def _run(self, arrays: Sequence[Any], times: Array | None) -> tuple[Any, ...]:
         frame = self._frames.pop() if self._frames else _Frame(self._machine, self._tape)
         symbols = tuple(arrays[index].shape[axis] for index, axis in self._sources)
         layout = frame.fit(symbols, self._results)
         blocks = [np.empty(size, np.uint8) for size in layout.blocks] if arrays else _side_by_side(layout.blocks)
-        places = [*map(_address, arrays), *self._constant_places, *map(_address, blocks)]
+        places = [*map(_place, arrays), *self._constant_places, *map(_address, blocks)]
         failed = frame.run(places, thread_count(), times)
         self._frames.append(frame)
         if failed:
@@ -225,6 +226,18 @@ def _strided(array: Array) -> Array:
     """The array, or a copy if it does not step forward by whole elements."""
     width = max(array.dtype.itemsize, 1)
     return array if all(s >= 0 and s % width == 0 for s in array.strides) else read_only(np.ascontiguousarray(array))
+
+
+def _dense(given: Any) -> Any:
+    """An array or a tensor in row-major order without gaps; a copy if it lies otherwise."""
+    if is_array(given):
+        return given if given.flags.c_contiguous else np.ascontiguousarray(given)
+    return given if given.is_contiguous() else given.contiguous()
+
+
+def _place(given: Any) -> int:
+    """Where an array or a tensor lies."""
+    return _address(given) if is_array(given) else given.data_ptr()
 
 
 def _address(array: Array) -> int:

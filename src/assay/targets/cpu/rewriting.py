@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 
 from assay.ir.dtypes import Array, i64
 from assay.ir.facts import Fact
-from assay.ir.graph import Graph, Node, Origin, Value
+from assay.ir.graph import Graph, Node, Origin, Value, fresh_ids
 from assay.ir.types import TensorType
 from assay.ops import CORE
 from assay.ops.registry import complete_attrs
@@ -62,15 +61,7 @@ class Rewriting:
 
 def begin(graph: Graph, static: Collection[Value]) -> Rewriting:
     """A rewriting of `graph` that has no nodes yet."""
-    highest = max((v.id for v in (*graph.inputs, *graph.constants, *_made(graph))), default=0)
-    return Rewriting(settled(graph, static), itertools.count(highest + 1))
-
-
-def _made(graph: Graph) -> Iterator[Value]:
-    for node in graph.walk():
-        yield from node.outputs
-        for region in node.regions:
-            yield from (*region.inputs, *region.constants)
+    return Rewriting(settled(graph, static), fresh_ids(graph))
 
 
 def known_shape(value: Value) -> tuple[int, ...]:

@@ -49,6 +49,8 @@ class Step:
 class Program:
     """A graph made ready to run. Immutable after construction, so that threads may share it."""
 
+    addressed = frozenset[int]()
+
     def __init__(self, graph: Graph, mode: Mode, limits: Limits) -> None:
         self.graph, self.limits = graph, limits
         self.mode: Mode = mode

@@ -1,0 +1,69 @@
+"""What it costs that weights may change: torch.compile beside the session of the same model's exported program.
+
+The two ways of torch.compile (as it comes, and `options={"frozen": True}`) and the session take turns in one process; a
+figure is the median over the rounds of the quotient within a round. By default all models of the suite.
+
+    python bench/weights.py [MODEL ...] [--rounds N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import assay
+from assay.evidence.bench_models import Subject, arrays, torch_model
+from assay.zoo.torch.workloads import SUITES, Plain
+
+TURN = 0.3
+"""Seconds that one of them runs before the next has its turn."""
+
+
+def turn(run: Callable[[], Any]) -> float:
+    """The median time of a call."""
+    run()
+    times: list[float] = []
+    while sum(times) < TURN or len(times) < 3:
+        started = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - started)
+    return statistics.median(times)
+
+
+def contestants(name: str) -> dict[str, Callable[[], Any]]:
+    """The same model three times."""
+    module, args, kwargs = torch_model(Subject(name))
+    session = assay.load(torch.export.export(Plain(module), args, kwargs, strict=False))
+    feeds = dict(zip(session.input_names, arrays((args, kwargs)), strict=True))
+    found: dict[str, Callable[[], Any]] = {"session": lambda: session.run(feeds)}
+    for way, options in (("default", {}), ("frozen", {"frozen": True})):
+        compiled = torch.compile(module, backend="assay", options=options, dynamic=False)
+        found[way] = lambda compiled=compiled: compiled(*args, **kwargs)
+    return found
+
+
+def main() -> None:
+    """Print a line for each model."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", default=list(SUITES["cpu"]))
+    parser.add_argument("--rounds", type=int, default=10)
+    options = parser.parse_args()
+    print(f"{'':22} {'session, ms':>12} {'default':>8} {'frozen':>8}")
+    for name in options.models:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            runs = contestants(name)
+            rounds = [{way: turn(run) for way, run in runs.items()} for _ in range(options.rounds)]
+        ratios = {way: statistics.median(each[way] / each["session"] for each in rounds) for way in runs}
+        session = statistics.median(each["session"] for each in rounds) * 1e3
+        print(f"{name:22} {session:12.3f} {ratios['default']:8.3f} {ratios['frozen']:8.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
