@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from assay.errors import LimitExceeded, RunFailed
-from assay.ir.dtypes import Array, read_only
+from assay.ir.dtypes import Array, is_array, read_only
 from assay.ir.graph import Graph
 from assay.limits import Limits
 from assay.targets.base import Event, Observer
