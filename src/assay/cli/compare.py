@@ -12,6 +12,12 @@ from assay.cli.output import DIFFERS, JsonOption, Report, reporting
 _ENGINE = "A target, perhaps as reference:precise or reference:decomposed, or a peer: onnxruntime, onnx-reference."
 EngineArgument = Annotated[str, typer.Argument(help=_ENGINE, show_default=False)]
 _SHOWN = 25
+_VERDICT = {True: "differs", False: "inherits", None: "diverged"}
+_BLAME = {
+    True: "the op's own: it differs on equal inputs, too",
+    False: "inherited: on equal inputs the op gives equal results",
+    None: "whether the op's own or inherited is not known: it could not be run alone",
+}
 
 
 def compare(
@@ -47,6 +53,7 @@ def compare(
                 "compared": len(found.values),
                 "diverged": len(found.diverged),
                 "first_divergence": None if first is None else first.as_dict(),
+                "first_fault": None if found.first_fault is None else found.first_fault.as_dict(),
                 "values": [value.as_dict() for value in found.values],
                 "only_a": found.only_first,
                 "only_b": found.only_second,
@@ -63,7 +70,7 @@ def _show(report: Report, found: Any, every: bool) -> None:
             value.op,
             value.type,
             *_figures(value),
-            "diverged" if value.diverged else "agrees",
+            _VERDICT[value.own] if value.diverged else "agrees",
         )
         for value in chosen
     ]
@@ -77,9 +84,15 @@ def _show(report: Report, found: Any, every: bool) -> None:
     for who, names in ((found.first, found.only_first), (found.second, found.only_second)):
         if names:
             report.text(f"{len(names)} values were seen on {who} alone")
-    first = found.first_divergence
+    first, fault = found.first_divergence, found.first_fault
     if first is not None:
         report.text(f"first divergence: '{first.name}' of {first.op} '{first.node}': {first.closeness}")
+        farther = f"; {first.outlier} is farther from the precise oracle" if first.outlier else ""
+        report.text(f"  {_BLAME[first.own]}{farther}")
+    if fault is not None and fault is not first:
+        report.text(f"first op that differs by itself: {fault.op} '{fault.node}', which makes '{fault.name}'")
+    elif first is not None and fault is None:
+        report.text("no op that could be run alone differs by itself: rounding is handed on, and grows on the way")
 
 
 def _telling(found: Any) -> list[Any]:

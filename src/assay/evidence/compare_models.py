@@ -3,12 +3,16 @@
 A value is judged against the noise floor: how far the oracle's `exact` mode (rounding at every op) is
 from its `precise` mode (floats carried in f64) at that very value. What rounding alone can do, another
 correct engine may do too, a few times over; more than that is a divergence.
+
+An op that is handed different inputs gives different results and is not to blame. So the nodes of values that diverge
+are run once more by themselves, on the same inputs on both engines: what differs then is the op's own. Where the
+engines differ, the oracle in `precise` mode is a third opinion on which of the two is farther off.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,6 +21,7 @@ import numpy as np
 from assay.errors import AssayError, RunFailed
 from assay.evidence.compare import Closeness, Signal, closeness, epsilon, signal
 from assay.evidence.engines import Engine, engine
+from assay.evidence.isolation import Isolated
 from assay.ir import dtypes
 from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Node
@@ -27,6 +32,8 @@ from assay.runtime.session import named_values
 
 NOISE_FACTOR = 16.0
 """An error of this many noise floors is still noise."""
+_CLEARLY = 6.0
+"""Decibels: twice as far off."""
 UNITS = 32.0
 """So is one of this many units in the last place of the tensor's largest element: another order of summation."""
 
@@ -59,12 +66,16 @@ class ValueReport:
     noise: float | None
     allowed: float | None
     diverged: bool
+    own: bool | None = None
+    """Of a value that diverged: whether its op alone, on the same inputs, makes the engines part; None: not known."""
+    outlier: str = ""
+    """Of a value that diverged: the engine that is farther from the precise oracle, where one clearly is."""
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON takes it."""
         close = asdict(self.closeness)
         rest = {key: getattr(self, key) for key in ("name", "op", "node", "is_output", "type")}
-        verdict = {key: getattr(self, key) for key in ("noise", "allowed", "diverged")}
+        verdict = {key: getattr(self, key) for key in ("noise", "allowed", "diverged", "own", "outlier")}
         return {**rest, **close, **asdict(self.signal), **verdict}
 
 
@@ -85,8 +96,13 @@ class Comparison:
 
     @property
     def first_divergence(self) -> ValueReport | None:
-        """Where the engines part."""
+        """Where the engines part, by an op's own doing or by what it was handed."""
         return next(iter(self.diverged), None)
+
+    @property
+    def first_fault(self) -> ValueReport | None:
+        """The first op that makes the engines part by itself."""
+        return next((value for value in self.diverged if value.own), None)
 
 
 def compare_models(model: Path, first: str, second: str, feeds: Mapping[str, Any], judge: Judge) -> Comparison:
@@ -104,8 +120,10 @@ def compare_models(model: Path, first: str, second: str, feeds: Mapping[str, Any
     one, two = engine(first), engine(second)
     mine, theirs = values_of(one), values_of(two)
     noise: dict[str, float] = {}
+    precise: Mapping[str, Any] = {}
     if judge.by_noise:
-        noise = noise_floor(values_of(engine("reference")), values_of(engine("reference:precise")))
+        precise = values_of(engine("reference:precise"))
+        noise = noise_floor(values_of(engine("reference")), precise)
     wide = one.carries_f64 or two.carries_f64
     makers, names = _makers(graph), named_values(graph)
     computed = [name for name in names if name in makers or name in graph.output_names]
@@ -114,6 +132,9 @@ def compare_models(model: Path, first: str, second: str, feeds: Mapping[str, Any
         for name in computed
         if name in mine and name in theirs
     ]
+    alone = Isolated(model, graph, theirs)
+    reports = [_explained(each, makers.get(each.name), alone, (one, two), judge) for each in reports]
+    reports = [replace(each, outlier=_outlier(each, mine, theirs, precise, (one, two))) for each in reports]
     only_first = tuple(name for name in computed if name in mine and name not in theirs)
     only_second = tuple(name for name in computed if name in theirs and name not in mine)
     return Comparison(first, second, tuple(reports), only_first, only_second)
@@ -170,6 +191,40 @@ def _report(
         allowed,
         beyond_noise,
     )
+
+
+def _explained(
+    report: ValueReport, node: Node | None, alone: Isolated, engines: tuple[Engine, Engine], judge: Judge
+) -> ValueReport:
+    """The report of a value that diverged, with whether its op differs on equal inputs."""
+    if not report.diverged or node is None:
+        return report
+    names = (*engines, engine("reference"), engine("reference:precise"))
+    results = [alone.run(node, who) for who in names]
+    found = [None if each is None else each.get(report.name) for each in results]
+    mine, theirs, exact, precise = found
+    if mine is None or theirs is None:
+        return report
+    floor = noise_floor({"": exact}, {"": precise}) if exact is not None and precise is not None else {}
+    wide = any(who.carries_f64 for who in engines)
+    return replace(report, own=_report("", node, False, mine, theirs, floor, judge, wide).diverged)
+
+
+def _outlier(
+    report: ValueReport,
+    mine: Mapping[str, Any],
+    theirs: Mapping[str, Any],
+    precise: Mapping[str, Any],
+    engines: tuple[Engine, Engine],
+) -> str:
+    """Which of two engines is at least twice as far from the precise oracle."""
+    if not report.diverged or report.name not in precise:
+        return ""
+    right = _widened(precise[report.name])
+    far, near = (signal(_widened(each[report.name]), right).snr for each in (mine, theirs))
+    if far is None or near is None or abs(far - near) < _CLEARLY:
+        return ""
+    return engines[0].name if far < near else engines[1].name
 
 
 def allowed_error(expected: Any, floor: float) -> float:

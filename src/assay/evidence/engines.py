@@ -8,6 +8,7 @@ from typing import Any
 
 from assay.errors import NotFound, hint_for
 from assay.evidence.peers import Model, Ready, load_peer, peer_names, peer_version
+from assay.ir.graph import Graph
 from assay.runtime.load import load
 from assay.runtime.session import Session, SessionOptions
 from assay.runtime.targets import target_names
@@ -51,8 +52,10 @@ class Engine:
 class ModelOnTarget:
     """A model in a session of Assay; bytes are ONNX."""
 
-    def __init__(self, model: Model, options: SessionOptions) -> None:
-        if isinstance(model, bytes):
+    def __init__(self, model: Model | Graph, options: SessionOptions) -> None:
+        if isinstance(model, Graph):
+            self.session = Session(model, options)
+        elif isinstance(model, bytes):
             from assay.frontends.onnx import load as load_onnx
 
             self.session = Session(load_onnx(model, options.limits), options)
