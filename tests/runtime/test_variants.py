@@ -11,8 +11,9 @@ from onnx import TensorProto, helper
 
 from assay.errors import AssayError
 from assay.frontends.onnx import import_model
+from assay.runtime import variants
 from assay.runtime.session import Session, SessionOptions
-from assay.runtime.variants import MOST, Variants, deciding_inputs
+from assay.runtime.variants import KEPT, Variants, deciding_inputs
 
 X = np.arange(24, dtype=np.float32).reshape(4, 6)
 
@@ -91,15 +92,47 @@ def test_a_run_uses_its_own_variant_whatever_other_threads_choose() -> None:
     assert ready.run(feeds(24, 1))["y"].shape == (24, 1)
 
 
-def test_ever_new_sizes_end_at_the_program_that_takes_all() -> None:
+def test_ever_new_sizes_end_at_the_program_that_takes_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(variants, "MADE", 3)
     ready = session(reshaped())
     shapes = [(1, 24), (2, 12), (3, 8), (4, 6), (6, 4), (8, 3)]
-    assert len(shapes) > MOST
     for shape in shapes:
         assert ready.run(feeds(*shape))["y"].shape == shape
     assert targets(ready) == {"cpu", "reference"}
     ready.run(feeds(*shapes[0]))
     assert targets(ready) == {"cpu"}
+
+
+def test_the_variants_that_were_used_last_are_kept() -> None:
+    made: list[int] = []
+    found = Variants[str]((0,), (), lambda known: made.append(int(known.content[0][0])) or "made")
+    for number in (*range(KEPT), 0, KEPT, 0, 1):
+        assert found.find([np.array([number])]) == "made"
+    assert made == [*range(KEPT + 1), 1]
+
+
+def sized() -> onnx.ModelProto:
+    """Half as many columns as x has, by arithmetic of floats that no algebra of sizes follows."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Cast", ["shape"], ["wide"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["wide", "half"], ["less"]),
+        helper.make_node("Cast", ["less"], ["wanted"], to=TensorProto.INT64),
+        helper.make_node("Slice", ["x", "zero", "wanted"], ["cut"]),
+        helper.make_node("Exp", ["cut"], ["y"]),
+    ]
+    made = model(*nodes, x=(TensorProto.FLOAT, ["n", "m"]))
+    for name, array in (("half", np.array([1, 0.5], np.float32)), ("zero", np.zeros(2, np.int64))):
+        made.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    return made
+
+
+def test_sizes_that_no_algebra_follows_run_natively() -> None:
+    ready, oracle = session(sized()), session(sized(), "reference")
+    for shape in ((4, 6), (3, 9), (4, 6), (1, 1)):
+        x = np.ones(shape, np.float32)
+        np.testing.assert_allclose(ready.run({"x": x})["y"], oracle.run({"x": x})["y"], rtol=1e-6)
+        assert targets(ready) == {"cpu"}
 
 
 def test_a_shape_that_does_not_fit_is_the_error_of_the_run() -> None:
@@ -114,6 +147,6 @@ def test_a_shape_that_does_not_fit_is_the_error_of_the_run() -> None:
 
 
 def test_content_that_is_too_long_makes_no_variant() -> None:
-    made = Variants[str]((0,), lambda content: "made")
+    made = Variants[str]((0,), (), lambda known: "made")
     assert made.find([np.zeros(3, np.int64)]) == "made"
     assert made.find([np.zeros(5000, np.int64)]) is None

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from assay.errors import CompileFailed, NotFound, hint_for
-from assay.ir.dtypes import Array
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType
@@ -23,7 +22,7 @@ from assay.runtime.feeds import check_feeds, place_of
 from assay.runtime.partition import Placement, Plan, Segment, partition, transferred_bytes, waiting
 from assay.runtime.results import handed_out
 from assay.runtime.targets import default_target, make_target
-from assay.runtime.variants import Variants, deciding_inputs
+from assay.runtime.variants import Known, Variants, deciding_inputs, symbolic_inputs
 from assay.targets.base import Event, Executable, Observer, Target
 
 
@@ -225,13 +224,16 @@ class Session:
         return lower(self.source, facts, decomposed=self.options.decomposed, limits=self.options.limits)
 
     def _make_variants(self) -> Variants[Program] | None:
-        """None if nothing is to be gained: the oracle takes every node as it is."""
-        places = () if self.target.name == "reference" else deciding_inputs(self.lowered)
-        return Variants(places, self._variant) if places else None
+        """None if nothing is to be gained: the target takes all that has floats, or the model tells all sizes."""
+        if self.target.name == "reference" or not _left_floats(self._program):
+            return None
+        deciding, sized = deciding_inputs(self.lowered), symbolic_inputs(self.source)
+        return Variants(deciding, sized, self._variant) if deciding or sized else None
 
-    def _variant(self, content: Mapping[int, Array]) -> Program:
-        facts = [replace(fact, value=content.get(index, fact.value)) for index, fact in enumerate(self._facts)]
-        return self._compile(self._lower(facts))
+    def _variant(self, known: Known) -> Program | None:
+        """A program for this alone; None if the target takes no more of it than of the program for all."""
+        program = self._compile(self._lower([_learned(fact, at, known) for at, fact in enumerate(self._facts)]))
+        return program if _left_floats(program) < _left_floats(self._program) else None
 
     def _chosen(self, given: Sequence[Any]) -> Program:
         """The program for these inputs."""
@@ -262,6 +264,20 @@ class Session:
             if name not in listed:
                 raise NotFound(f"there is no {what} called '{name}'", hint=hint_for(name, listed))
         return chosen
+
+
+def _learned(fact: Fact, place: int, known: Known) -> Fact:
+    """What is known of an input in runs of a variant."""
+    kind, shape = fact.type, known.shapes.get(place)
+    if shape is not None and isinstance(kind, TensorType):
+        kind = TensorType(kind.dtype, shape)
+    return Fact(kind, known.content.get(place, fact.value))
+
+
+def _left_floats(program: Program) -> int:
+    """How many nodes with floats are left to the oracle, those in bodies too."""
+    rows = (row for placement in program.plan.placements for row in _explained(placement))
+    return sum(row.floats and row.target == "reference" for row in rows)
 
 
 def _copies(contents: Mapping[str, Any]) -> dict[str, Any]:

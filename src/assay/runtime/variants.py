@@ -1,14 +1,17 @@
-"""Variants: programs made for the content of inputs that decide sizes.
+"""Variants: programs made for what some inputs hold, and for their sizes.
 
-Some models take a shape, axes or counts as an input, so that only a run tells how large their results are. A target
-that plans memory cannot take such nodes. A variant is the same model lowered for what these inputs hold in a run: then
-all sizes are known, and it serves every later run in which they hold the same.
+Some models take a shape, axes or counts as an input, so that only a run tells how large their results are. Others
+compute with the sizes of their inputs in ways that no algebra of sizes follows. A target that plans memory cannot take
+such nodes. A variant is the same model lowered for what these inputs hold in a run and for the sizes that they have:
+then all is known, and it serves every later run in which that is the same.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from assay.errors import AssayError
@@ -17,8 +20,10 @@ from assay.ir.facts import SMALL
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType, Type
 
-MOST = 4
-"""A model whose deciding inputs hold ever new content gets no more variants than this."""
+KEPT = 8
+"""So many variants are kept, those that were used last."""
+MADE = 32
+"""A model whose inputs are ever new gets no more variants than this in its life."""
 
 _FEW = 8
 """No tensor that can be resized has more axes."""
@@ -37,6 +42,16 @@ def deciding_inputs(graph: Graph) -> tuple[int, ...]:
             seen.add(value)
             waiting.extend(_small(maker[value]) if value in maker else ())
     return tuple(index for index, value in enumerate(graph.inputs) if value in seen and _may_decide(value.type))
+
+
+def symbolic_inputs(graph: Graph) -> tuple[int, ...]:
+    """The places of the inputs of a graph whose sizes are not all known."""
+    kinds = [value.type for value in graph.inputs]
+    return tuple(at for at, kind in enumerate(kinds) if isinstance(kind, TensorType) and not _is_fixed(kind))
+
+
+def _is_fixed(kind: TensorType) -> bool:
+    return kind.shape is not None and all(isinstance(dim, int) for dim in kind.shape)
 
 
 def _is_open(node: Node) -> bool:
@@ -60,28 +75,53 @@ def _may_decide(kind: Type) -> bool:
     return short or kind.dtype.kind in ("int", "uint", "bool")
 
 
-class Variants(Generic[Made]):
-    """What `make` made for the content of the inputs at `places`. Threads may share it."""
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a variant is made for: what inputs hold, and what shapes they have, by their places."""
 
-    def __init__(self, places: Sequence[int], make: Callable[[Mapping[int, Array]], Made]) -> None:
-        self._places, self._make = places, make
-        self._made: dict[tuple[tuple[tuple[int, ...], bytes], ...], Made | None] = {}
+    content: Mapping[int, Array]
+    shapes: Mapping[int, tuple[int, ...]]
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for runs that one variant serves."""
+        held = tuple((array.shape, array.tobytes()) for array in self.content.values())
+        return held, tuple(self.shapes.values())
+
+
+class Variants(Generic[Made]):
+    """What `make` made for the content of the inputs at `deciding` and for the shapes of those at `sized`.
+
+    `make` gives None, or raises an AssayError, where a variant is of no use. Threads may share this.
+    """
+
+    def __init__(self, deciding: Sequence[int], sized: Sequence[int], make: Callable[[Known], Made | None]) -> None:
+        self._deciding, self._sized, self._make = deciding, sized, make
+        self._kept: OrderedDict[Hashable, Made | None] = OrderedDict()
+        self._left = MADE
         self._lock = threading.Lock()
 
     def find(self, inputs: Sequence[Array]) -> Made | None:
-        """The variant for these inputs, made now if need be; None where there cannot be one or there are too many."""
-        content = {place: inputs[place] for place in self._places}
+        """The variant for these inputs, made now if need be; None where there is none or there were too many."""
+        content = {place: inputs[place] for place in self._deciding}
         if any(array.size > SMALL for array in content.values()):
             return None
-        key = tuple((array.shape, array.tobytes()) for array in content.values())
+        known = Known(content, {place: inputs[place].shape for place in self._sized})
+        key = known.key
         with self._lock:
-            if key not in self._made and len(self._made) < MOST:
-                self._made[key] = self._attempt(content)
-            return self._made.get(key)
+            if key not in self._kept:
+                if not self._left:
+                    return None
+                self._left -= 1
+                self._kept[key] = self._attempt(known)
+            self._kept.move_to_end(key)
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+            return self._kept[key]
 
-    def _attempt(self, content: Mapping[int, Array]) -> Made | None:
+    def _attempt(self, known: Known) -> Made | None:
         """A variant; None if the model cannot be lowered for this, which the run itself will then say."""
         try:
-            return self._make(content)
+            return self._make(known)
         except AssayError:
             return None
