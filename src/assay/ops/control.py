@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.ir.dims import UNKNOWN, Dim, join
+from assay.ir.dims import UNKNOWN, Dim, dim_max, join
 from assay.ir.dtypes import Array
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph
@@ -55,10 +55,19 @@ def branch(condition: Array, *, regions: Sequence[Any]) -> tuple[Any, ...]:
 
 def _loop_types(trip: Fact | None, go: Fact | None, *carried: Fact, regions: tuple[Graph]) -> list[Type]:
     body = regions[0]
-    count: Dim = UNKNOWN
+    count = _iterations(trip, go, body)
     states = [join_types(a.type, b.type) for a, b in zip(carried, body.outputs[1:], strict=False)]
     collected = [value.type for value in body.outputs[1 + len(carried) :]]
     return states + [_stacked(kind, count) for kind in collected]
+
+
+def _iterations(trip: Fact | None, go: Fact | None, body: Graph) -> Dim:
+    """How often a loop runs, if nothing but its count can end it."""
+    flags = [body.constants.get(body.outputs[0]), np.True_ if go is None else go.concrete]
+    endless = all(flag is not None and flag.all() for flag in flags)
+    if not endless or trip is None or trip.value is None or trip.value.size != 1:
+        return UNKNOWN
+    return dim_max(trip.value.reshape(-1)[0], 0)
 
 
 def _stacked(kind: Type, count: Dim) -> Type:

@@ -136,7 +136,7 @@ def _dialect(node: Node) -> Dialect:
 
 def adapt(graph: Graph, accepts: Callable[[Node], bool], limits: Limits) -> Graph:
     """A core graph in which the composites that `accepts` refuses are replaced by their parts."""
-    refused = (node for node in graph.nodes if node.op in CORE and not CORE[node.op].is_milli and not accepts(node))
+    refused = (node for node in graph.walk() if node.op in CORE and not CORE[node.op].is_milli and not accepts(node))
     return graph if next(refused, None) is None else lower(graph, accepts=accepts, limits=limits)
 
 

@@ -80,8 +80,9 @@ def _unbound(node: Node, known: Collection[str]) -> str:
 
 
 def needed_symbols(node: Node) -> frozenset[str]:
-    """The symbols in the types of what a node reads and makes."""
-    kinds = [value.type for value in (*used(node), *node.outputs)]
+    """The symbols in the types of what a node reads and makes, in its bodies too."""
+    inner = [value for region in node.regions for each in region.walk() for value in (*used(each), *each.outputs)]
+    kinds = [value.type for value in (*used(node), *node.outputs, *inner)]
     dims = [dim for kind in kinds if isinstance(kind, TensorType) for dim in kind.shape or ()]
     return frozenset[str]().union(*map(symbols, dims))
 
@@ -146,7 +147,9 @@ def _dependencies(placements: Sequence[Placement], sources: Mapping[str, Value])
 
 def _acts(node: Node) -> bool:
     definition = CORE.get(node.op)
-    return node.op == "opaque" or bool(node.regions) or definition is None or definition.effects or definition.host
+    if definition is None or node.op in ("opaque", "deferred") or definition.effects or definition.host:
+        return True
+    return any(_acts(inner) for region in node.regions for inner in region.nodes)
 
 
 def _segments(

@@ -62,7 +62,12 @@ class CpuTarget:
             return f"the mode '{self.mode}' is the oracle's"
         if find_compiler() is None:
             return _no_compiler()
-        return _untyped(node) or _unknown(node)
+        return _untyped(node) or _unknown(node) or self._refused_body(node)
+
+    def _refused_body(self, node: Node) -> str:
+        """A reason to refuse a node for what is in its bodies."""
+        inner = ((each, self._refusal(each)) for region in node.regions for each in region.nodes)
+        return next((f"in its body, {each.op}: {reason}" for each, reason in inner if reason), "")
 
 
 @cache
@@ -79,6 +84,7 @@ def _no_compiler() -> str:
 def _untyped(node: Node) -> str:
     """A reason to refuse a node of whose tensors too little is known."""
     values = [value for value in (*node.inputs, *node.outputs) if value is not None]
+    values += [value for region in node.regions for value in (*region.inputs, *region.outputs)]
     for value in values:
         if not isinstance(value.type, TensorType):
             return f"a {value.type} is no tensor"

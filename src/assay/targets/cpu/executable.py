@@ -9,7 +9,6 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 
 from assay.errors import LimitExceeded, RunFailed
 from assay.ir.dtypes import Array, is_array, read_only
-from assay.ir.graph import Graph
+from assay.ir.graph import Graph, Value
 from assay.limits import Limits
 from assay.targets.base import Event, Observer
 from assay.targets.cpu.planner import Planner
@@ -36,12 +35,13 @@ class CpuExecutable:
     """A planned segment. Threads may run it at the same time: each run has a frame of its own."""
 
     def __init__(self, graph: Graph, toolchain: Toolchain, limits: Limits, *, fused: bool = True) -> None:
-        graph = replace(graph, constants={value: _strided(array) for value, array in graph.constants.items()})
         self.graph = graph
         self._toolchain, self._limits = toolchain, limits
-        plan = Planner(graph, fused=fused)
+        constants = {value: _strided(array) for value, array in _constants(graph).items()}
+        plan = Planner(graph, constants, limits, fused=fused)
         self._plan = plan
-        kernels = list(dict.fromkeys(part.kernel for s in plan.tape.steps for part in (s, s.continued) if part))
+        parts = [part for step in plan.tape.steps for part in (step, step.continued) if part is not None]
+        kernels = list(dict.fromkeys(part.kernel for part in parts if part.kernel is not None))
         machine, *libraries = toolchain.load([_MACHINE, *kernels])
         self._machine = _typed(machine)
         addresses = {
@@ -51,7 +51,7 @@ class CpuExecutable:
         self._results = _Results(plan)
         self._encoded = encode(plan.tape, plan.errors, addresses, limits.tensor_bytes)
         self._tape = ctypes.byref(self._encoded.header)
-        self._constants = list(graph.constants.values())
+        self._constants = list(constants.values())
         self._constant_places = [_address(array) for array in self._constants]
         self._sources = list(plan.sources.values())
         kept = {view.buffer for view in plan.outputs}
@@ -220,6 +220,15 @@ def _side_by_side(sizes: Sequence[int]) -> list[Array]:
     starts = [0, *itertools.accumulate(-(-size // _LINE) * _LINE for size in sizes)]
     whole = np.frombuffer(mmap.mmap(-1, max(starts[-1], 1), flags=_READY_PAGES), np.uint8)
     return [whole[start : start + size] for start, size in zip(starts, sizes, strict=False)]
+
+
+def _constants(graph: Graph) -> dict[Value, Array]:
+    """The constants of a graph and of the bodies in it."""
+    found = dict(graph.constants)
+    for node in graph.walk():
+        for region in node.regions:
+            found.update(region.constants)
+    return found
 
 
 def _strided(array: Array) -> Array:

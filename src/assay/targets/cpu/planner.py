@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
 from assay.ir.dims import Dim, product
 from assay.ir.dtypes import Array, DType, i64
-from assay.ir.graph import Graph, Node, Value
+from assay.ir.graph import Graph, Node, Value, used
 from assay.ir.types import symbol_axes
+from assay.limits import Limits
 from assay.targets.cpu import pointwise
 from assay.targets.cpu.fusion import Unit, fuse
 from assay.targets.cpu.registry import EMITTERS
-from assay.targets.cpu.tape import Sizes, Step, Tape
+from assay.targets.cpu.tape import Control, Sizes, Step, Tape
 from assay.targets.cpu.tensors import dtype_of, shape_of
 from assay.targets.cpu.toolchain import Kernel
 from assay.targets.cpu.views import Buffer, View, dense_strides
@@ -25,9 +26,9 @@ class Planner:
     The caller provides the buffers of the inputs, then those of the constants, then `made`: memory for results.
     """
 
-    def __init__(self, graph: Graph, *, fused: bool = True) -> None:
-        """Without `fused`, every node is planned by itself."""
-        self.graph = graph
+    def __init__(self, graph: Graph, constants: Mapping[Value, Array], limits: Limits, *, fused: bool = True) -> None:
+        """`constants` are those of the graph and of the bodies in it. Without `fused`, nodes are planned one by one."""
+        self.graph, self.constants, self.limits = graph, constants, limits
         self.sources = symbol_sources(graph)
         self.tape = Tape(Sizes(list(self.sources)))
         self.errors = Buffer(0, given=True)
@@ -35,17 +36,18 @@ class Planner:
         self._views: dict[Value, View] = {}
         for value in graph.inputs:
             self._views[value] = _provided(value)
-        for value, array in graph.constants.items():
+        for value, array in constants.items():
             self._views[value] = replace(_provided(value), strides=_strides(array))
-        nodes = _needed(graph)
-        self._readers = _readers(nodes)
-        self._handed_out = _handed_out(graph, nodes)
+        self._fused = fused
+        self._readers = _readers(graph)
+        self._ends = {value for each in _with_bodies(graph) for value in each.outputs}
+        self._handed_out = _handed_out(graph, _needed(graph))
+        self._outside: set[Buffer] = set()
         self._nodes: tuple[Node, ...] = ()
         self._planned: set[Node] = set()
-        for unit in fuse(nodes, pointwise.takes if fused else lambda node: False, reads):
-            self._plan(unit)
+        self.body(graph)
         self.outputs = [self._output(value) for value in graph.outputs]
-        self.tape.given = [self._views[value].buffer for value in (*graph.inputs, *graph.constants)] + self.made
+        self.tape.given = [self._views[value].buffer for value in (*graph.inputs, *constants)] + self.made
 
     # --- where values lie
 
@@ -67,7 +69,7 @@ class Planner:
 
     def constant_of(self, value: Value | None) -> Array | None:
         """The content of a constant; None for what is none."""
-        return None if value is None else self.graph.constants.get(value)
+        return None if value is None else self.constants.get(value)
 
     def result(self, value: Value, order: Sequence[int] | None = None) -> View:
         """Memory for a result, without gaps, its axes in `order`."""
@@ -96,12 +98,13 @@ class Planner:
     def is_last_reader(self, value: Value) -> bool:
         """Whether nothing but the nodes that are planned now still reads the memory of a value of the arena."""
         buffer = self.view(value).buffer
-        sharing = [other for other, view in self._views.items() if view.buffer is buffer]
-        return not buffer.given and not any(self._is_read_later(other) for other in sharing)
+        if buffer.given or buffer in self._outside:
+            return False
+        return not any(self._is_read_later(other) for other, view in self._views.items() if view.buffer is buffer)
 
     def is_read_elsewhere(self, value: Value) -> bool:
         """Whether anything but the nodes that are planned now reads a value."""
-        return value in self.graph.outputs or any(node not in self._nodes for node in self._readers.get(value, ()))
+        return value in self._ends or any(node not in self._nodes for node in self._readers.get(value, ()))
 
     # --- calls
 
@@ -140,6 +143,8 @@ class Planner:
         """The call that makes `buffer`, if it hands its parts on and may as well run right now."""
         steps = self.tape.steps
         for at in range(len(steps) - 1, -1, -1):
+            if steps[at].control is not Control.RUN:
+                return None
             if buffer in steps[at].written():
                 free = steps[at].may_continue and steps[at].continued is None
                 return steps[at] if free and _may_wait(steps[at], steps[at + 1 :]) else None
@@ -153,6 +158,29 @@ class Planner:
         self.tape.steps.remove(host)
         host.continued = latest
         self.tape.steps.append(host)
+
+    # --- bodies
+
+    def body(self, graph: Graph) -> None:
+        """Plan the nodes of a graph whose inputs have their views: the whole one, or a body in it."""
+        for unit in fuse(_needed(graph), pointwise.takes if self._fused else lambda node: False, reads):
+            self._plan(unit)
+
+    def round(self, graph: Graph) -> None:
+        """Plan a body that runs several times: what lies outside of it stays for the next time."""
+        before = self._outside
+        self._outside = before | {view.buffer for view in self._views.values()}
+        self.body(graph)
+        self._outside = before
+
+    def control(
+        self, kind: Control, operands: Sequence[View] = (), numbers: Sequence[Dim] = (), target: Step | None = None
+    ) -> Step:
+        """A step that decides which one comes next."""
+        grid = (0, 0, 1, 1, 1, 0)
+        made = Step(None, list(operands), list(numbers), [], *grid, 0, False, self._nodes, control=kind, target=target)
+        self.tape.steps.append(made)
+        return made
 
     # --- inner workings
 
@@ -171,7 +199,7 @@ class Planner:
         return View(buffer, dtype, tuple(shape), dense_strides(shape, order))
 
     def _is_read_later(self, value: Value) -> bool:
-        return value in self.graph.outputs or any(node not in self._planned for node in self._readers.get(value, ()))
+        return value in self._ends or any(node not in self._planned for node in self._readers.get(value, ()))
 
     def _output(self, value: Value) -> View:
         """Where a result lies: in an input or in memory for results, where it is put if it is not there yet."""
@@ -210,8 +238,9 @@ def symbol_sources(graph: Graph) -> dict[str, tuple[int, int]]:
 def reads(node: Node) -> list[Value]:
     """The inputs of a node whose content its kernel needs."""
     emitter = EMITTERS.get(node.op)
-    chosen = node.inputs if emitter is None or emitter.reads is None else [node.inputs[i] for i in emitter.reads]
-    return [value for value in chosen if value is not None]
+    if emitter is None or emitter.reads is None:
+        return list(used(node))
+    return [value for value in (node.inputs[i] for i in emitter.reads) if value is not None]
 
 
 def _needed(graph: Graph) -> list[Node]:
@@ -226,11 +255,18 @@ def _needed(graph: Graph) -> list[Node]:
     return kept[::-1]
 
 
-def _readers(nodes: Sequence[Node]) -> dict[Value, list[Node]]:
+def _with_bodies(graph: Graph) -> Iterator[Graph]:
+    yield graph
+    for node in graph.walk():
+        yield from node.regions
+
+
+def _readers(graph: Graph) -> dict[Value, list[Node]]:
     found: dict[Value, list[Node]] = {}
-    for node in nodes:
-        for value in reads(node):
-            found.setdefault(value, []).append(node)
+    for each in _with_bodies(graph):
+        for node in _needed(each):
+            for value in reads(node):
+                found.setdefault(value, []).append(node)
     return found
 
 

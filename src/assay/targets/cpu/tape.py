@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,8 @@ _SIZE_OP = np.dtype([("op", "i4"), ("a", "i4"), ("b", "i4")])
 _BUFFER = np.dtype([("bytes", "i4"), ("from", "i4"), ("to", "i4")])
 _OPERAND = np.dtype([("buffer", "i4"), ("offset", "i4"), ("width", "i4")])
 _GRID = ("rows", "cols", "row_grain", "col_grain", "work", "scratch")
-_STEP = np.dtype(
-    [("run", "u8"), *((name, "i4") for name in ("operands", "numbers", "floats", "then", "attached", *_GRID, "unused"))]
-)
+_PLACES = ("operands", "numbers", "floats", "then", "attached")
+_STEP = np.dtype([("run", "u8"), *((name, "i4") for name in (*_PLACES, *_GRID, "control"))])
 
 
 class Sizes:
@@ -69,14 +69,26 @@ class Sizes:
         return len(self.symbols) + len(self.ops) - 1
 
 
+class Control(IntEnum):
+    """What a step does to the order of steps; c/machine.c says how."""
+
+    RUN = 0
+    LOOP = 1
+    NEXT = 2
+    IF = 3
+    ELSE = 4
+    END = 5
+
+
 @dataclass(slots=True)
 class Step:
     """One kernel call; the last `writes` operands are written, the others read.
 
-    A kernel that `may_continue` hands each part of its result on to `continued`, if there is such a call.
+    A kernel that `may_continue` hands each part of its result on to `continued`, if there is such a call. A step with
+    another `control` than RUN calls no kernel; it may go on at `target`.
     """
 
-    kernel: Kernel
+    kernel: Kernel | None
     operands: list[View]
     numbers: list[Dim]
     floats: list[float]
@@ -90,6 +102,8 @@ class Step:
     may_continue: bool = False
     nodes: tuple[Node, ...] = ()
     continued: Step | None = None
+    control: Control = Control.RUN
+    target: Step | None = None
 
     def touches(self, buffer: Buffer) -> bool:
         """Whether the call reads or writes `buffer`."""
@@ -143,7 +157,7 @@ def encode(tape: Tape, error_buffer: Buffer, addresses: dict[Kernel, int], limit
     ]
     numbers = [sizes.slot(number) for s in order for number in s.numbers]
     reals = [number for s in order for number in s.floats]
-    rows = _step_rows(order, sizes, addresses, {id(s.continued) for s in tape.steps if s.continued is not None})
+    rows = _step_rows(order, sizes, addresses)
     table = [(sizes.slot(b.bytes), *((-1, -1) if b.given or b is error_buffer else lives[b])) for b in buffers]
     tables = (
         np.array(sizes.ops, _SIZE_OP),
@@ -164,7 +178,10 @@ def _with_continuation(step: Step) -> list[Step]:
 
 
 def _lives(tape: Tape, order: Sequence[Step]) -> dict[Buffer, tuple[int, int]]:
-    """The first and the last step that touches each buffer; a continuation counts from the step it belongs to."""
+    """The first and the last step that touches each buffer; a continuation counts from the step it belongs to.
+
+    What is touched within a loop and outside of it lives for all of the loop: another round may read it.
+    """
     index = {id(step): at for at, step in enumerate(order)}
     lives: dict[Buffer, tuple[int, int]] = {}
     for step in tape.steps:
@@ -172,19 +189,26 @@ def _lives(tape: Tape, order: Sequence[Step]) -> dict[Buffer, tuple[int, int]]:
             for view in part.operands:
                 first, last = lives.get(view.buffer, (index[id(step)], 0))
                 lives[view.buffer] = first, max(last, index[id(part)])
+    loops = [(index[id(step.target)], index[id(step)]) for step in order if step.control is Control.NEXT]
+    for begin, end in loops:  # those inside of others first, as they end first
+        for buffer, (first, last) in lives.items():
+            if first <= end and last >= begin and not begin < first <= last < end:
+                lives[buffer] = min(first, begin), max(last, end)
     return lives
 
 
-def _step_rows(
-    order: Sequence[Step], sizes: Sizes, addresses: dict[Kernel, int], attached: set[int]
-) -> list[tuple[int, ...]]:
+def _step_rows(order: Sequence[Step], sizes: Sizes, addresses: dict[Kernel, int]) -> list[tuple[int, ...]]:
+    index = {id(step): at for at, step in enumerate(order)}
+    attached = {id(step.continued) for step in order if step.continued is not None}
     rows: list[tuple[int, ...]] = []
     operands = numbers = floats = 0
-    for at, s in enumerate(order):
+    for s in order:
         grid = (s.rows, s.cols, s.row_grain, s.col_grain, s.work, s.scratch)
-        then = -1 if s.continued is None else at + 1
-        start = (addresses[s.kernel], operands, numbers, floats, then, int(id(s) in attached))
-        rows.append((*start, *(sizes.slot(each) for each in grid), 0))
+        next_step = s.target if s.continued is None else s.continued
+        then = -1 if next_step is None else index[id(next_step)]
+        address = 0 if s.kernel is None else addresses[s.kernel]
+        start = (address, operands, numbers, floats, then, int(id(s) in attached))
+        rows.append((*start, *(sizes.slot(each) for each in grid), s.control))
         operands += len(s.operands)
         numbers += len(s.numbers)
         floats += len(s.floats)

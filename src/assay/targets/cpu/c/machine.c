@@ -18,11 +18,19 @@ typedef struct { int32_t bytes, from, to; } buffer;
 typedef struct { int32_t buffer, offset, width; } operand;
 
 /* All but the kernel are places in the tape's tables, or of sizes. `then` is the step that goes on with this
-   one's parts, itself marked `attached` and not run by itself. */
+   one's parts, itself marked `attached` and not run by itself; of a step with a `control` it is where that leads. */
 typedef struct {
   kernel_function *run;
-  int32_t operands, numbers, floats, then, attached, rows, cols, row_grain, col_grain, work, scratch, unused;
+  int32_t operands, numbers, floats, then, attached, rows, cols, row_grain, col_grain, work, scratch, control;
 } step;
+
+/* LOOP begins a loop and leads to its NEXT if there is no round at all; NEXT leads back to it while there are
+   more. IF leads to its ELSE if the condition does not hold, ELSE to the END behind it.
+   LOOP, NEXT: p: the round, whether another one is wanted, where an error is reported, how many rounds there are at
+   most if that is given, and whether the first one is wanted if that is (LOOP); n: whether the number of rounds is
+   given, whether the last one is (LOOP), how many rounds are an error (NEXT).
+   IF: p: the condition. */
+enum { RUN, LOOP, NEXT, IF, ELSE, END };
 
 typedef struct {
   int32_t symbols, size_ops, buffers, steps, operands, numbers, errors, unused;
@@ -132,7 +140,7 @@ static void bind_numbers(const tape *t, frame *f) {
   for (int i = 0; i < t->steps; i++) {
     const step *s = t->step + i;
     f->calls[i] = (call){f->p + s->operands, f->n + s->numbers, t->real + s->floats,
-                         s->then < 0 ? NULL : f->calls + s->then, s->run};
+                         s->then < 0 || s->control ? NULL : f->calls + s->then, s->run};
     f->scratch = MAX(f->scratch, f->size[s->scratch]);
   }
 }
@@ -214,6 +222,24 @@ static void run_step(const frame *f, const step *s, const call *c, bool shared, 
   else c->run(c, scratch, 0, j.rows, 0, j.cols);
 }
 
+/* Whether the run goes on behind the step that a control step leads to. */
+static bool leads_on(const step *s, const call *c) {
+  char *const *p = c->p;
+  if (s->control == IF) return !*(const bool *)p[0];
+  if (s->control == ELSE || s->control == END) return s->control == ELSE;
+  int64_t *round = (int64_t *)p[0];
+  bool *running = (bool *)p[1];
+  if (s->control == LOOP) {
+    *round = 0;
+    *running = c->n[1] ? *(const bool *)p[3 + c->n[0]] : true;
+    return !*running || (c->n[0] && *(const int64_t *)p[3] <= 0);
+  }
+  ++*round;
+  if (!*running || (c->n[0] && *round >= *(const int64_t *)p[3])) return false;
+  if (*round >= c->n[1]) *(int64_t *)p[2] = 1;
+  return *round < c->n[1];
+}
+
 /* Run the steps. `given` are the addresses of the caller's buffers, in the order of the tape. The number of the
    first error that a kernel reported, 0 if none did, -1 without enough memory. `times`, if any, gets the seconds
    that each step took. */
@@ -230,9 +256,13 @@ int64_t frame_run(const tape *t, frame *f, char *const *given, int threads, doub
   if (!scratch) return -1;
   for (int i = 0; i < t->steps; i++) {
     if (t->step[i].attached) continue;
+    if (t->step[i].control) {
+      if (leads_on(t->step + i, f->calls + i)) i = t->step[i].then;
+      continue;
+    }
     double start = times ? seconds() : 0;
     run_step(f, t->step + i, f->calls + i, shared, scratch);
-    if (times) times[i] = seconds() - start;
+    if (times) times[i] += seconds() - start;
   }
   if (shared) pool_release();
   else free(scratch);
