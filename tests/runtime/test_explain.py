@@ -26,7 +26,7 @@ from assay.ir import dtypes
 from assay.ir.graph import Graph, Node
 from assay.runtime import targets
 from assay.runtime.torch_explain import TorchExplanation
-from assay.targets.base import YES, Executable, Probe, Support
+from assay.targets.base import YES, Bodies, Executable, Probe, Support
 from assay.targets.reference import ReferenceTarget
 
 HERE = __file__
@@ -219,8 +219,8 @@ class Picky:
     def prepare(self, graph: Graph, static: Collection[int]) -> Graph:
         return graph
 
-    def compile(self, segment: Graph) -> Executable:
-        return ReferenceTarget().compile(segment)
+    def compile(self, segment: Graph, bodies: Bodies) -> Executable:
+        return ReferenceTarget().compile(segment, bodies)
 
 
 def test_what_runs_elsewhere_is_a_fallback(monkeypatch: pytest.MonkeyPatch) -> None:

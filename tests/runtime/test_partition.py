@@ -14,7 +14,7 @@ from assay.limits import DEFAULT
 from assay.ops.builder import Builder
 from assay.runtime.partition import partition, transferred_bytes
 from assay.runtime.session import Program
-from assay.targets.base import YES, Executable, Observer, Probe, Support
+from assay.targets.base import YES, Bodies, Executable, Observer, Probe, Support
 from assay.targets.reference import ReferenceTarget
 
 
@@ -48,8 +48,8 @@ class Picky:
     def support(self, node: Node) -> Support:
         return YES if node.op in self.ops else Support(False, f"no kernel for {node.op}")
 
-    def compile(self, segment: Graph) -> Executable:
-        self.made.append(Counting(ReferenceTarget().compile(segment)))
+    def compile(self, segment: Graph, bodies: Bodies) -> Executable:
+        self.made.append(Counting(ReferenceTarget().compile(segment, bodies)))
         return self.made[-1]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from assay.errors import LimitExceeded
 from assay.ir import dtypes
-from assay.ir.dims import UNKNOWN, Dim, Expr
+from assay.ir.dims import UNKNOWN, Dim, Expr, symbol
 from assay.ir.dtypes import Array, DType
 from assay.ir.facts import SMALL, Fact, is_symbolic, tracked
 from assay.ir.graph import Graph, Node, Origin, Value
@@ -31,7 +31,8 @@ class Builder:
     Numbers, lists and arrays become constants of the dtype that the op's signature asks for. Integer
     results whose content is already known become constants, no node is made. With `decomposed`,
     composites are replaced by their parts on the spot, so that only milli-ops are emitted; with
-    `accepts`, those composites are that it refuses.
+    `accepts`, those composites are that it refuses. With `names`, a size of which nothing is known gets the next of
+    them: what is made of it can then be told by it, and a run binds it when it knows the size.
     """
 
     def __init__(
@@ -40,9 +41,11 @@ class Builder:
         decomposed: bool = False,
         accepts: Callable[[Node], bool] | None = None,
         limits: Limits = DEFAULT,
+        names: Iterator[str] | None = None,
         parent: Builder | None = None,
     ) -> None:
         self.decomposed = decomposed
+        self._names = names
         self._accepts = accepts
         self.limits = limits
         self.nodes: list[Node] = []
@@ -107,6 +110,7 @@ class Builder:
         values = self._lift(definition, inputs)
         facts = [None if value is None else self._facts[value] for value in values]
         types = definition.infer(facts, {**full, "regions": regions} if definition.regions else full)
+        types = [self._with_names(kind) for kind in types]
         self._check_sizes(types)
         if self.decomposed and definition.parts is not None:
             return self._decompose(definition, values, full, types)
@@ -122,7 +126,7 @@ class Builder:
 
     def fresh(self, kind: Type) -> Value:
         """A value that a node made by hand will define."""
-        return self._new(Fact(kind))
+        return self._new(Fact(self._with_names(kind)))
 
     def refined(self, values: Sequence[Value], stated: Sequence[Type], since: int) -> list[Value]:
         """The values with those dims that they lack and `stated` has; the nodes from number `since` on made them."""
@@ -151,7 +155,9 @@ class Builder:
 
     def child(self) -> Builder:
         """A builder for a region of a node of this graph."""
-        return Builder(decomposed=self.decomposed, accepts=self._accepts, limits=self.limits, parent=self)
+        return Builder(
+            decomposed=self.decomposed, accepts=self._accepts, limits=self.limits, names=self._names, parent=self
+        )
 
     def finish(self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], **fields: Any) -> Graph:
         """The graph built so far."""
@@ -213,6 +219,13 @@ class Builder:
         value = Value(next(self._ids), fact.type)
         self._facts[value] = fact
         return value
+
+    def _with_names(self, kind: Type) -> Type:
+        """A type whose unknown sizes have names, if there are any."""
+        names = self._names
+        if names is None or not isinstance(kind, TensorType) or kind.shape is None or kind.is_sized:
+            return kind
+        return TensorType(kind.dtype, tuple(symbol(next(names)) if dim is UNKNOWN else dim for dim in kind.shape))
 
     def _pooled_value(self, key: Any) -> Value | None:
         scope: Builder | None = self

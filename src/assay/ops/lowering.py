@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+import itertools
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from assay.errors import AssayError, LowerFailed
 from assay.ir.building import collector_paused
+from assay.ir.dims import symbols
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value, used
-from assay.ir.types import Type
+from assay.ir.types import TensorType, Type
 from assay.limits import DEFAULT, Limits
 from assay.ops.builder import Builder
 from assay.ops.registry import CORE, FactMissing
@@ -135,9 +137,31 @@ def _dialect(node: Node) -> Dialect:
 
 
 def adapt(graph: Graph, accepts: Callable[[Node], bool], limits: Limits) -> Graph:
-    """A core graph in which the composites that `accepts` refuses are replaced by their parts."""
-    refused = (node for node in graph.walk() if node.op in CORE and not CORE[node.op].is_milli and not accepts(node))
-    return graph if next(refused, None) is None else lower(graph, accepts=accepts, limits=limits)
+    """A core graph in which the composites that `accepts` refuses are replaced by their parts, and unknown sizes have
+    names, so that whoever goes on with a value of unknown size can be told it."""
+    nodes = list(graph.walk())
+    refused = any(node.op in CORE and not CORE[node.op].is_milli and not accepts(node) for node in nodes)
+    if not refused and all(map(_is_named, _types(graph, nodes))):
+        return graph
+    builder = Builder(accepts=accepts, limits=limits, names=_free_names(graph, nodes))
+    with collector_paused():
+        return Lowering(builder).graph(graph, [Fact(value.type) for value in graph.inputs])
+
+
+def _is_named(kind: Type) -> bool:
+    return not isinstance(kind, TensorType) or kind.shape is None or kind.is_sized
+
+
+def _types(graph: Graph, nodes: Sequence[Node]) -> Iterator[Type]:
+    yield from (value.type for value in graph.inputs)
+    yield from (value.type for node in nodes for value in (*used(node), *node.outputs))
+
+
+def _free_names(graph: Graph, nodes: Sequence[Node]) -> Iterator[str]:
+    """Names for sizes that the graph does not have yet."""
+    kinds = (kind for kind in _types(graph, nodes) if isinstance(kind, TensorType))
+    taken = {name for kind in kinds for dim in kind.shape or () for name in symbols(dim)}
+    return (name for name in map("?{}".format, itertools.count(1)) if name not in taken)
 
 
 @collector_paused()
@@ -146,13 +170,11 @@ def lower(
     facts: Sequence[Fact] | None = None,
     *,
     decomposed: bool = False,
-    accepts: Callable[[Node], bool] | None = None,
     limits: Limits = DEFAULT,
 ) -> Graph:
     """`graph` in core ops. `facts` say more of the inputs than their types do, where something is known.
 
-    With `decomposed`, composites are replaced by their parts, so that the result holds milli-ops alone;
-    with `accepts`, only the composites that it refuses are.
+    With `decomposed`, composites are replaced by their parts, so that the result holds milli-ops alone.
     """
-    builder = Builder(decomposed=decomposed, accepts=accepts, limits=limits)
+    builder = Builder(decomposed=decomposed, limits=limits)
     return Lowering(builder).graph(graph, facts or [Fact(value.type) for value in graph.inputs])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
 from assay.ir.dims import symbols
-from assay.ir.graph import Graph, Node, Value, used
+from assay.ir.graph import Graph, Node, Value, captured, used
 from assay.ir.types import TensorType, size_in_bytes, symbol_axes
 from assay.limits import Limits
 from assay.ops import CORE
@@ -34,11 +34,16 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A graph cut up: `graph` is what was placed (refused composites decomposed)."""
+    """A graph cut up: `graph` is what was placed (refused composites decomposed).
+
+    `bodies` are the plans of bodies whose nodes run on the oracle, as graphs that take what the bodies capture as
+    further inputs.
+    """
 
     graph: Graph
     segments: tuple[Segment, ...]
     placements: tuple[Placement, ...]
+    bodies: Mapping[Graph, Plan] = field(default_factory=dict[Graph, "Plan"])
 
 
 def partition(graph: Graph, target: Target, fallback: Target, limits: Limits, *, refused: str = "") -> Plan:
@@ -58,7 +63,14 @@ def partition(graph: Graph, target: Target, fallback: Target, limits: Limits, *,
     sources = symbol_sources(graph, placements, fallback)
     runs = _runs(placements, sources)
     targets = {each.name: each for each in (fallback, target)}
-    return Plan(graph, _segments(graph, runs, targets, sources, fallback), placements)
+    left = [each.node for each in placements if each.target == fallback.name and each.node.op != "deferred"]
+    bodies = {body: _body(body, target, fallback, limits) for node in left for body in node.regions}
+    return Plan(graph, _segments(graph, runs, targets, sources, fallback), placements, bodies)
+
+
+def _body(body: Graph, target: Target, fallback: Target, limits: Limits) -> Plan:
+    """The plan of a body as a graph of its own."""
+    return partition(replace(body, inputs=(*body.inputs, *captured(body)), input_names=()), target, fallback, limits)
 
 
 def _placed(graph: Graph, target: Target, fallback: Target) -> tuple[Placement, ...]:

@@ -23,7 +23,7 @@ from assay.runtime.partition import Placement, Plan, Segment, partition, transfe
 from assay.runtime.results import handed_out
 from assay.runtime.targets import default_target, make_target
 from assay.runtime.variants import Known, Variants, deciding_inputs, symbolic_inputs
-from assay.targets.base import Event, Executable, Observer, Target
+from assay.targets.base import Bodies, Event, Executable, Observer, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +161,7 @@ class Session:
         Where the content of inputs decides sizes, this is what the latest run was made of.
         """
         plan = self._latest.plan
-        rows = tuple(row for placement in plan.placements for row in _explained(placement))
-        return Explanation(rows, len(plan.segments), transferred_bytes(plan))
+        return Explanation(tuple(explained_nodes(plan)), len(plan.segments), transferred_bytes(plan))
 
     def observe(self, feeds: Mapping[str, Any], names: Iterable[str] | None = None) -> dict[str, Any]:
         """Values of intermediate results by their source names (all that were computed if `names` is None).
@@ -276,8 +275,7 @@ def _learned(fact: Fact, place: int, known: Known) -> Fact:
 
 def _left_floats(program: Program) -> int:
     """How many nodes with floats are left to the oracle, those in bodies too."""
-    rows = (row for placement in program.plan.placements for row in _explained(placement))
-    return sum(row.floats and row.target == "reference" for row in rows)
+    return sum(row.floats and row.target == "reference" for row in explained_nodes(program.plan))
 
 
 def _copies(contents: Mapping[str, Any]) -> dict[str, Any]:
@@ -332,7 +330,8 @@ class Program:
     """
 
     def __init__(self, plan: Plan, oracle: Target) -> None:
-        executables = [_compiled(segment, oracle) for segment in plan.segments]
+        bodies = {graph: Program(each, oracle).run for graph, each in plan.bodies.items() if _leaves_the_oracle(each)}
+        executables = [_compiled(segment, bodies, oracle) for segment in plan.segments]
         failed = {
             node: reason
             for (_, reason), segment in zip(executables, plan.segments, strict=True)
@@ -395,13 +394,19 @@ def _places(plan: Plan) -> tuple[dict[Value, int], list[Any]]:
     return {value: place for place, value in enumerate(order)}, behind
 
 
-def _compiled(segment: Segment, oracle: Target) -> tuple[Executable, str]:
+def _leaves_the_oracle(plan: Plan) -> bool:
+    """Whether anything of a plan runs elsewhere."""
+    own = any(segment.target.name != "reference" for segment in plan.segments)
+    return own or any(map(_leaves_the_oracle, plan.bodies.values()))
+
+
+def _compiled(segment: Segment, bodies: Bodies, oracle: Target) -> tuple[Executable, str]:
     """A segment made runnable, on the oracle if its target fails; then with the reason."""
     try:
-        return segment.target.compile(segment.graph), ""
+        return segment.target.compile(segment.graph, bodies), ""
     except CompileFailed as error:
         warnings.warn(f"{segment.graph.name} runs on the target '{oracle.name}': {error}", RuntimeWarning, stacklevel=2)
-        return oracle.compile(segment.graph), str(error).partition("\n")[0]
+        return oracle.compile(segment.graph, bodies), str(error).partition("\n")[0]
 
 
 def _moved(plan: Plan, failed: Mapping[Node, str], oracle: Target) -> Plan:
@@ -416,14 +421,23 @@ def _moved(plan: Plan, failed: Mapping[Node, str], oracle: Target) -> Plan:
     return replace(plan, segments=segments, placements=placements)
 
 
-def _explained(placement: Placement) -> Iterator[NodeReport]:
-    """The node that was placed and what lies in its bodies, which runs where it runs."""
+def explained_nodes(plan: Plan) -> Iterator[NodeReport]:
+    """Every node of a plan, those in bodies right after the nodes that have these."""
+    for placement in plan.placements:
+        yield from _explained(placement, plan)
+
+
+def _explained(placement: Placement, plan: Plan) -> Iterator[NodeReport]:
+    """The node that was placed and what lies in its bodies."""
     node = placement.node
     reason = placement.reason or str(node.attrs["reason"] if node.op == "opaque" else "")
     yield NodeReport(node.origin.op, node.origin.name, _op_name(node), placement.target, reason, _has_floats(node))
-    if node.op != "deferred":
-        for inner in (inner for region in node.regions for inner in region.nodes):
-            yield from _explained(Placement(inner, placement.target, waiting(inner)))
+    for body in node.regions if node.op != "deferred" else ():
+        if body in plan.bodies:
+            yield from explained_nodes(plan.bodies[body])
+            continue
+        for inner in body.nodes:
+            yield from _explained(Placement(inner, placement.target, waiting(inner)), plan)
 
 
 def _has_floats(node: Node) -> bool:

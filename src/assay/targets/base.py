@@ -52,6 +52,9 @@ def _protected(result: Any) -> Any:
 
 Observer: TypeAlias = Callable[[Event], None]
 
+Bodies: TypeAlias = Mapping[Graph, Callable[[Sequence[Any], Observer | None], tuple[Any, ...]]]
+"""Bodies of nodes that somebody has compiled: functions of their inputs, then of what they capture."""
+
 
 class Executable(Protocol):
     """A compiled segment."""
@@ -89,6 +92,8 @@ class Target(Protocol):
         `static` change rarely: what depends on them and on constants alone will be computed once."""
         ...
 
-    def compile(self, segment: Graph) -> Executable:
-        """Make `segment` runnable; every node of it was supported. CompileFailed if that cannot be done here."""
+    def compile(self, segment: Graph, bodies: Bodies) -> Executable:
+        """Make `segment` runnable; every node of it was supported. CompileFailed if that cannot be done here.
+
+        `bodies` of its nodes are run as given, the others are the target's own to run."""
         ...

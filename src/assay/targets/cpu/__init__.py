@@ -12,7 +12,7 @@ from assay.ir.graph import Graph, Node
 from assay.ir.types import TensorType
 from assay.limits import Limits
 from assay.ops.lowering import adapt
-from assay.targets.base import YES, Executable, Probe, Support
+from assay.targets.base import YES, Bodies, Executable, Probe, Support
 from assay.targets.cpu import kernels, scalar
 from assay.targets.cpu.executable import CpuExecutable
 from assay.targets.cpu.norms import fold_norms
@@ -50,7 +50,7 @@ class CpuTarget:
         taken = adapt(folded, lambda node: self.support(node).ok, self.limits)
         return prepack(taken, [taken.inputs[index] for index in static])
 
-    def compile(self, segment: Graph) -> Executable:
+    def compile(self, segment: Graph, bodies: Bodies) -> Executable:
         """The segment as native code; CompileFailed if the compiler cannot make it."""
         chain = shared_toolchain()
         if chain is None:

@@ -10,8 +10,10 @@ from assay.ir.building import collector_paused
 from assay.ir.graph import Graph, Node
 from assay.limits import DEFAULT, Limits
 from assay.ops import CORE
-from assay.targets.base import YES, Executable, Probe, Support
+from assay.targets.base import YES, Bodies, Executable, Probe, Support
 from assay.targets.reference.interpreter import Mode, Program
+
+_NONE: Bodies = {}
 
 
 class ReferenceTarget:
@@ -35,7 +37,7 @@ class ReferenceTarget:
         """Nothing to do: the oracle runs graphs as they are."""
         return graph
 
-    def compile(self, segment: Graph) -> Executable:
+    def compile(self, segment: Graph, bodies: Bodies = _NONE) -> Executable:
         """Make the segment ready for the interpreter."""
         with collector_paused():
-            return Program(segment, self.mode, self.limits)
+            return Program(segment, self.mode, self.limits, bodies)

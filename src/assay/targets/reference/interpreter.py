@@ -21,13 +21,13 @@ from assay.ir import dtypes
 from assay.ir.dims import Dim, Expr, evaluate
 from assay.ir.dtypes import FLOATS, Array, DType, is_array, read_only
 from assay.ir.facts import SMALL, Fact
-from assay.ir.graph import Graph, Node, Value, used
+from assay.ir.graph import Graph, Node, Value, captured, used
 from assay.ir.types import MapType, OptionalType, SequenceType, TensorType, Type, UnknownType, symbol_axes
 from assay.limits import Limits
 from assay.ops.builder import check_size
 from assay.ops.lowering import lower
 from assay.ops.registry import CORE, Compute, OpDef, as_results, carrier, narrow, widen
-from assay.targets.base import Event, Observer
+from assay.targets.base import Bodies, Event, Observer
 from assay.targets.reference.blas import single_threaded
 
 Mode: TypeAlias = Literal["exact", "precise"]
@@ -51,19 +51,21 @@ class Program:
 
     addressed = frozenset[int]()
 
-    def __init__(self, graph: Graph, mode: Mode, limits: Limits) -> None:
-        self.graph, self.limits = graph, limits
+    def __init__(self, graph: Graph, mode: Mode, limits: Limits, bodies: Bodies) -> None:
+        self.graph, self.limits, self._compiled = graph, limits, bodies
         self.mode: Mode = mode
         carry = widen if mode == "precise" else _as_is
         self._constants = {value: read_only(carry(array)) for value, array in graph.constants.items()}
         last_use = _last_uses(graph)
         self._steps = [self._prepare(node, last_use[index]) for index, node in enumerate(graph.nodes)]
         self._bodies = {
-            region: Program(region, mode, limits)
+            region: Program(region, mode, limits, bodies)
             for node in graph.nodes
             if node.op != "deferred"
             for region in node.regions
+            if region not in bodies
         }
+        self._captured = {region: captured(region) for region in bodies}
         self._late: dict[Any, Program] = {}
 
     def run(self, inputs: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
@@ -164,12 +166,15 @@ class Program:
             if len(self._late) >= _LATE_PROGRAMS:
                 self._late.clear()
             lowered = lower(graph, facts, decomposed=node.attrs["decomposed"], limits=self.limits)
-            found = self._late[key] = Program(lowered, self.mode, self.limits)
+            found = self._late[key] = Program(lowered, self.mode, self.limits, {})
         return found
 
-    def body(self, graph: Graph) -> Program:
-        """The program of a region of one of this graph's nodes."""
-        return self._bodies[graph]
+    def run_body(self, graph: Graph, env: Env, inputs: Sequence[Any], observer: Observer | None) -> tuple[Any, ...]:
+        """Run a region of one of this graph's nodes; `env` holds what it captures."""
+        compiled = self._compiled.get(graph)
+        if compiled is None:
+            return self._bodies[graph].run_in(env, inputs, observer)
+        return compiled([*inputs, *(env[value] for value in self._captured[graph])], observer)
 
 
 class Counted(dict[Any, Any]):
@@ -210,7 +215,7 @@ class Body:
 
     def run(self, *inputs: Any) -> tuple[Any, ...]:
         """The region's outputs."""
-        return self._owner.body(self.graph).run_in(self._env, inputs, self._observer)
+        return self._owner.run_body(self.graph, self._env, inputs, self._observer)
 
     def lower_and_run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """Lower a region of source ops for these inputs, then run it."""
