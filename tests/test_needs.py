@@ -144,6 +144,19 @@ def test_torch_models_need_no_onnx(folder: Path) -> None:
     assert done.stdout == "tensor([2., 2.])\n", done.stderr
 
 
+def test_an_op_says_what_it_needs_when_it_runs(folder: Path) -> None:
+    code = """
+import assay, numpy, onnx.helper as h
+x, y = h.make_tensor_value_info("x", 2, ["n"]), h.make_tensor_value_info("y", 2, None)
+graph = h.make_graph([h.make_node("ImageDecoder", ["x"], ["y"])], "g", [x], [y])
+assay.InferenceSession(h.make_model(graph).SerializeToString()).run(None, {"x": numpy.ones(9, "u1")})
+"""
+    done = python(folder, ("PIL",), "-c", code)
+    assert "Missing: lookup: this needs the package 'PIL'" in done.stderr, done.stderr
+    assert "  at: onnx.ImageDecoder 'y'\n" in done.stderr
+    assert f"{DISTRIBUTION}[onnx]" in done.stderr
+
+
 # --- the tables
 
 
