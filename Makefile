@@ -31,13 +31,12 @@ assets: .assets/.stamp ## fetch the model files that only npm carries into .asse
 	@$(BIN)/python tools/assets.py
 	@touch $@
 
-torch: $(VENV)/.stamp-torch ## add torch to the venv, and CUDA's libraries if that build cannot be imported without
-$(VENV)/.stamp-torch: requirements/torch.txt requirements/cuda.txt | $(VENV)/.stamp
+torch: $(VENV)/.stamp-torch ## add torch to the venv: a build for CPUs if pip finds one, else that of PyPI
+$(VENV)/.stamp-torch: requirements/torch-cpu.txt requirements/torch.txt | $(VENV)/.stamp
 	@echo "torch: installing into $(VENV)"
-	@$(PIP) --require-hashes -r requirements/torch.txt
-	@$(BIN)/python -c 'import torch' 2> /dev/null || { \
-		echo "torch: this build is for CUDA; installing CUDA's libraries (some 2 GB) into $(VENV)"; \
-		$(PIP) --require-hashes -r requirements/cuda.txt && $(BIN)/python -c 'import torch'; }
+	@$(PIP) --require-hashes -r requirements/torch-cpu.txt 2> /dev/null || { \
+		echo "torch: pip finds no build for CPUs; that of PyPI may bring CUDA's libraries (3 GB)"; \
+		$(PIP) --require-hashes -r requirements/torch.txt; }
 	@touch $@
 
 zoo: $(VENV)/.stamp-zoo ## add the libraries of the model zoo to the venv

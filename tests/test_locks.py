@@ -46,12 +46,13 @@ def installed(names: tuple[str, ...], python: str, system: str) -> dict[str, str
         (BASE + [each for extra in ("onnx", "report", "server", "ray") for each in EXTRAS[extra]], ("lock",)),
         (GROUPS["dev"], ("lock",)),
         (EXTRAS["torch"] + EXTRAS["opinfo"], ("lock", "torch")),
+        (EXTRAS["torch"] + EXTRAS["opinfo"], ("lock", "torch-cpu")),
         (EXTRAS["peers"], ("lock", "torch", "peers")),
         (GROUPS["models"], ("models",)),
         (GROUPS["zoo"], ("zoo",)),
         (EXTRAS["zoo"], ("torch", "zoo")),
     ],
-    ids=["base", "dev", "torch", "peers", "models", "zoo", "zoo for users"],
+    ids=["base", "dev", "torch", "torch for CPUs", "peers", "models", "zoo", "zoo for users"],
 )
 def test_what_is_asked_for_is_locked(asked: list[str], names: tuple[str, ...], python: str, system: str) -> None:
     versions = installed(names, python, system)
@@ -63,7 +64,7 @@ def test_what_is_asked_for_is_locked(asked: list[str], names: tuple[str, ...], p
 def test_every_pin_is_exact_and_has_hashes(name: str) -> None:
     assert pins(name)
     for pin, hashes in pins(name).items():
-        assert re.match(r"[\w.-]+==[\w.]+( ; |$)", pin), pin
+        assert re.match(r"[\w.-]+==[\w.]+(\+cpu)?( ; |$)", pin), pin
         assert re.fullmatch(r"(--hash=sha256:[0-9a-f]{64}\s*)+", hashes), pin
 
 
@@ -73,12 +74,16 @@ def test_builds_for_cpus_are_as_good_as_those_of_pypi() -> None:
     for digest, file in lines:
         name, version, *_ = file.split("-")
         assert digest in locked.get(f"{name}=={version.removesuffix('+cpu')}", ""), f"not of the locked version: {file}"
+    (version,) = {file.split("-")[1] for _, file in lines if file.startswith("torch-")}
+    only = re.findall("[0-9a-f]{64}", pins("torch-cpu")[f"torch=={version}"])
+    assert sorted(only) == sorted(digest for digest, file in lines if file.startswith("torch-"))
     for name in ("torch", "torchvision"):
         versions = {file.split("-")[2] for _, file in lines if file.startswith(f"{name}-")}
         assert versions == {f"cp{python.replace('.', '')}" for python in PYTHONS}
 
 
-def test_libraries_of_cuda_are_for_linux_alone() -> None:
-    for system in SYSTEMS:
-        names = installed(("cuda",), "3.11", system)
-        assert ("nvidia-cudnn-cu13" in names) == (system == "linux")
+@pytest.mark.parametrize("python", PYTHONS)
+def test_libraries_of_cuda_come_with_the_build_that_needs_them(python: str) -> None:
+    systems = [(lock, system) for lock in ("torch", "torch-cpu") for system in SYSTEMS]
+    with_cuda = [each for each in systems if "nvidia-cudnn-cu13" in installed((each[0],), python, each[1])]
+    assert with_cuda == [("torch", "linux")]

@@ -1,11 +1,11 @@
 """Re-make the files in requirements/ from pyproject.toml; `make lock` runs this in a venv that has uv.
 
-lock.txt    resolved: the base dependencies, the extras onnx, report, server and ray, and the group dev
-torch.txt   resolved: what the extra torch adds to lock.txt
-cuda.txt    resolved: what the builds of torch on PyPI for Linux, which are for CUDA, need besides to be imported
-peers.txt   resolved: what the extra peers adds to all of these
-models.txt  the pins of the group models alone, because what they depend on is not wanted
-zoo.txt     the pins of the group zoo alone, as for models
+lock.txt       resolved: the base dependencies, the extras onnx, report, server and ray, and the group dev
+torch.txt      resolved: what the extra torch adds to lock.txt; on Linux with the libraries of CUDA
+torch-cpu.txt  the same with a build of torch for CPUs, which needs none of these
+peers.txt      resolved: what the extra peers adds to lock.txt and torch.txt
+models.txt     the pins of the group models alone, because what they depend on is not wanted
+zoo.txt        the pins of the group zoo alone, as for models
 
 Every file holds exact versions for every Python that the project supports, the hashes of their wheels and sdists for
 all platforms, and no address. Versions stay as they are while pyproject.toml allows; `--upgrade` takes the newest.
@@ -35,7 +35,8 @@ def locked(requirements: list[str], *options: str) -> Lock:
     """The requirements and everything they bring along, in the versions of the present locks where these fit."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "lock.txt")
-        output.write_text("\n".join(pin for path in LOCKS.glob("*.txt") for pin in parsed(path.read_text())))
+        present = [pin for path in LOCKS.glob("*.txt") for pin in parsed(path.read_text())]
+        output.write_text("\n".join(pin for pin in present if "+" not in pin))
         asked = "\n".join(requirements)
         subprocess.run([*COMPILE, *options, "--output-file", output], input=asked, text=True, check=True)
         return parsed(output.read_text())
@@ -50,11 +51,24 @@ def without(lock: Lock, *others: Lock) -> Lock:
     return {pin: hashes for pin, hashes in lock.items() if not any(pin in other for other in others)}
 
 
-def with_cpu_builds(lock: Lock) -> Lock:
-    """The lock with the hashes that cpu-builds.sha256 lists; of each version there, all builds are equally good."""
-    files = [line.split() for line in (LOCKS / "cpu-builds.sha256").read_text().splitlines() if line[0] != "#"]
-    builds = [(name.partition("+")[0].replace("-", "=="), f"sha256:{digest}") for digest, name in files]
-    return {pin: sorted({*hashes, *(digest for of, digest in builds if of == pin)}) for pin, hashes in lock.items()}
+def cpu_builds() -> Lock:
+    """What cpu-builds.sha256 lists, by the pin that stands for all builds of a version, such as `torch==2.13.0`."""
+    found: Lock = {}
+    for line in (LOCKS / "cpu-builds.sha256").read_text().splitlines():
+        if not line.startswith("#"):
+            digest, file = line.split()
+            found.setdefault(file.partition("+")[0].replace("-", "=="), []).append(f"sha256:{digest}")
+    return found
+
+
+def with_builds(lock: Lock, builds: Lock) -> Lock:
+    return {pin: sorted({*hashes, *builds.get(pin, ())}) for pin, hashes in lock.items()}
+
+
+def for_cpus(lock: Lock, builds: Lock) -> Lock:
+    """The lock with nothing but the builds where there are such, and without what is wanted on Linux alone: CUDA."""
+    chosen = {pin: hashes for pin, hashes in lock.items() if "linux" not in pin}
+    return {f"{pin}+cpu" if pin in builds else pin: builds.get(pin, hashes) for pin, hashes in chosen.items()}
 
 
 def write(name: str, lock: Lock) -> None:
@@ -68,16 +82,15 @@ def main() -> None:
     project, groups = found["project"], found["dependency-groups"]
     extras = project["optional-dependencies"]
     write("models.txt", locked(groups["models"], "--no-deps"))
-    write("zoo.txt", with_cpu_builds(locked(groups["zoo"], "--no-deps")))
+    write("zoo.txt", with_builds(locked(groups["zoo"], "--no-deps"), cpu_builds()))
 
     wanted = [each for name in ("onnx", "report", "server", "ray") for each in extras[name]]
     base = locked(project["dependencies"] + wanted + groups["dev"])
     write("lock.txt", base)
 
     torch = without(locked([*base, *extras["torch"]]), base)
-    cuda = {pin: hashes for pin, hashes in torch.items() if "linux" in pin}  # the builds for other systems are for CPUs
-    write("torch.txt", with_cpu_builds(without(torch, cuda)))
-    write("cuda.txt", cuda)
+    write("torch.txt", with_builds(torch, cpu_builds()))
+    write("torch-cpu.txt", for_cpus(torch, cpu_builds()))
     write("peers.txt", without(locked([*base, *torch, *extras["peers"]]), base, torch))
 
 
