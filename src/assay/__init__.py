@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from assay.errors import AssayError as AssayError
 from assay.limits import Limits as Limits
+from assay.needs import explained
 
 if TYPE_CHECKING:
     from assay import onnx_backend as onnx_backend
@@ -35,8 +36,9 @@ _LAZY = {
 
 def __getattr__(name: str) -> Any:
     """What needs more than NumPy is imported when it is first used."""
-    if name == "onnx_backend":
-        return importlib.import_module("assay.onnx_backend")
-    if name in _LAZY:
-        return getattr(importlib.import_module(_LAZY[name]), name)
+    with explained():
+        if name == "onnx_backend":
+            return importlib.import_module("assay.onnx_backend")
+        if name in _LAZY:
+            return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'assay' has no attribute '{name}'")

@@ -17,11 +17,11 @@ import numpy as np
 import torch
 from PIL import Image
 from torch.utils._pytree import tree_leaves
+from torchvision import ops
 
 from assay.errors import NotFound
 from assay.zoo.files import package_file
 from assay.zoo.torch import MODELS, NAMES, transformers
-from assay.zoo.torch._torchvision import nms, torchvision
 from assay.zoo.torch.model import Model, fill, mean_square, without_initial_weights
 from assay.zoo.torch.torchvision import by_place
 
@@ -221,11 +221,10 @@ SCORES = torch.tensor([0.5, 0.9, 0.3, 0.8, 0.7])
     ("threshold", "kept"), [(0.0, [1, 4]), (0.4, [1, 3, 4]), (0.7, [1, 3, 4, 0]), (0.9, [1, 3, 4, 0, 2])]
 )
 def test_boxes_that_a_better_one_overlaps_are_dropped(threshold: float, kept: list[int]) -> None:
-    assert nms(BOXES, SCORES, threshold).tolist() == kept
+    assert ops.nms(BOXES, SCORES, threshold).tolist() == kept
 
 
 def test_nms_is_an_operator_that_graphs_can_hold() -> None:
-    torchvision("ops")
     assert torch.ops.torchvision.nms(BOXES, SCORES, 0.4).tolist() == [1, 3, 4]
     assert torch.ops.torchvision.nms(BOXES[:0], SCORES[:0], 0.4).tolist() == []
 

@@ -26,6 +26,7 @@ from assay.cli.targets import targets
 from assay.cli.trace import trace
 from assay.cli.zoo import zoo
 from assay.errors import AssayError
+from assay.needs import explained
 
 _EPILOG = "\n\n".join(["Exit codes:", *(f"[bold]{code:>3}[/bold]  {meaning}" for code, meaning in EXIT_CODES.items())])
 
@@ -65,7 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     try:
-        app([argument for argument in given if argument != "--debug"], prog_name="assay")
+        with explained():
+            app([argument for argument in given if argument != "--debug"], prog_name="assay")
     except AssayError as error:
         if debug:
             raise

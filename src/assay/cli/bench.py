@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shlex
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -16,6 +15,7 @@ from assay.cli.inputs import DimOption, make_feeds, symbolic_dims
 from assay.cli.output import DIFFERS, JsonOption, Report, progress, reporting
 from assay.errors import BadFeed, NotFound, hint_for
 from assay.evidence.bench_records import SELF, Match, Run, read
+from assay.needs import require
 
 if TYPE_CHECKING:
     from assay.evidence.bench_models import Subject
@@ -77,7 +77,7 @@ def bench(
     from assay.evidence.bench_run import Settings, check_resumed, header
 
     with reporting(None if resume else json) as report:  # an error leaves the records as they are
-        _require_torch()
+        require("torch")
         if listed:
             return _list(report)
         check_peers(peer or ())
@@ -120,11 +120,6 @@ def _finished(earlier: Run, subjects: Iterable[Subject], settings: Settings, rep
     run = Run(earlier.header, matches)
     report.line({"record": "summary", **run.summary()})
     return run
-
-
-def _require_torch() -> None:
-    if importlib.util.find_spec("torch") is None:
-        raise NotFound("torch is not installed", hint="`make bench` installs it and the peers")
 
 
 def _list(report: Report) -> None:

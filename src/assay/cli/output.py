@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from assay.errors import AssayError, NotFound
+from assay.needs import explained
 
 OK, DIFFERS, USAGE, REFUSED, FAILED, DEFECT, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 
@@ -114,7 +115,8 @@ def reporting(where: str | None) -> Generator[Report]:
     """A report for one command; an error of Assay goes into the JSON too before it ends the command."""
     report = Report(where)
     try:
-        yield report
+        with explained():
+            yield report
     except AssayError as error:
         told = {"stage": error.stage, "message": error.message, "where": error.where, "hint": error.hint}
         report.line({"error": told, "exit_code": exit_code(error)})

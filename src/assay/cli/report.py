@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +9,7 @@ import typer
 
 from assay.cli.output import DIFFERS, JsonOption, reporting
 from assay.errors import NotFound, hint_for
+from assay.needs import require
 
 RecordsArgument = Annotated[
     list[Path], typer.Argument(metavar="RECORDS…", help="Files of records.", show_default=False)
@@ -37,8 +37,7 @@ def report(
     The report checks itself; a check that fails is shown on every page, and the command exits with 1.
     """
     with reporting(json) as out:
-        if importlib.util.find_spec("jinja2") is None:
-            raise NotFound("jinja2 is not installed", hint="pip install 'assay[report]'")
+        require("jinja2")
         from assay.evidence.report import FORMS, gathered, made, uncollected, write, write_readme
 
         for each in form or ():

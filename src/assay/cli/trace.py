@@ -14,6 +14,7 @@ import typer
 from assay.cli.output import JsonOption, reporting
 from assay.cli.run import TargetOption
 from assay.errors import AssayError, BadFeed, ImportFailed, NotFound, RunFailed, hint_for
+from assay.needs import require
 
 TracedArgument = Annotated[
     str,
@@ -46,7 +47,7 @@ def trace(
 ) -> None:
     """Write a torch model's graphs, op counts, size distributions and a profile; show what became of every op."""
     with reporting(json) as report:
-        _require_torch()
+        require("torch")
         from assay.runtime.torch_trace import trace as write
 
         traced, calls = _model(model)
@@ -62,11 +63,6 @@ def trace(
         report.text(f"\n{len(done.files)} files in {done.folder}")
         told = {"model": model, "folder": str(done.folder), "files": done.files}
         report.result(told | {"explanation": done.explanation.to_json()})
-
-
-def _require_torch() -> None:
-    if importlib.util.find_spec("torch") is None:
-        raise NotFound("torch is not installed", hint="`make torch` installs it")
 
 
 def _model(text: str) -> tuple[Any, list[Any] | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -47,22 +46,15 @@ def show(name: NameArgument, json: JsonOption = None) -> None:
 
 
 def _names() -> dict[str, Model]:
-    _check_torch()
     from assay.zoo.torch import NAMES
 
     return NAMES
 
 
 def _found(name: str) -> Model:
-    _check_torch()
     from assay.zoo.torch import find
 
     return find(name)
-
-
-def _check_torch() -> None:
-    if importlib.util.find_spec("torch") is None:
-        raise NotFound("torch is not installed", hint="`make zoo` installs it and the libraries of the models")
 
 
 def _row(model: Model) -> tuple[object, ...]:

@@ -16,6 +16,7 @@ from assay.errors import NotFound, hint_for
 from assay.evidence.bench_models import Material, arrays, read_program, torch_model
 from assay.evidence.bench_records import SELF
 from assay.ir.dtypes import Array
+from assay.needs import DISTRIBUTION
 from assay.runtime.load import load
 from assay.runtime.session import SessionOptions
 from assay.runtime.targets import make_target
@@ -215,7 +216,7 @@ class Entry:
 
 
 ENTRIES: Mapping[str, Entry] = {
-    SELF: Entry("assay", Assay, "program", "onnx"),
+    SELF: Entry(DISTRIBUTION, Assay, "program", "onnx"),
     "eager": Entry("torch", Eager, "module"),
     "inductor": Entry("torch", Inductor, "module"),
     "onnxruntime": Entry("onnxruntime", OnnxRuntime, "onnx"),

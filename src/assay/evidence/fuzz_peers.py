@@ -21,6 +21,7 @@ from assay.ir.dims import symbol
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType
+from assay.needs import require
 from assay.ops.lowering import lower
 from assay.targets.reference import ReferenceTarget
 
@@ -147,9 +148,12 @@ def _export(case: Case, opset: int) -> bytes | LeftOut:
 
 
 class OnnxRuntime:
-    """onnxruntime on the CPU, its graph optimizations switched off."""
+    """onnxruntime on the CPU, its graph optimizations switched off; Missing if it is not installed."""
 
     name = "onnxruntime"
+
+    def __init__(self) -> None:
+        require("onnxruntime")
 
     def ask(self, case: Case) -> Answer:
         """The answer in the first of `OPSETS` that leaves nothing out, else the one that leaves out the least."""

@@ -12,17 +12,17 @@ from itertools import islice
 from queue import SimpleQueue
 from typing import Any
 
-from assay.errors import BadFeed, NotFound
+import assay
+from assay.errors import BadFeed
 from assay.evidence.opinfo_records import Finding, Unit
 from assay.evidence.opinfo_workers import Settings, Worker
+from assay.needs import explained
 
 
 def list_units(ops: Sequence[str], dtypes: Sequence[str], grad: bool) -> list[Unit]:
-    """What there is to do; NotFound for an op or dtype that does not exist, and where the database cannot be loaded."""
-    try:
+    """What there is to do; NotFound for an op or dtype that does not exist, Missing where the database cannot be."""
+    with explained():
         from assay.evidence.opinfo_cases import check_dtypes, units
-    except ImportError as error:
-        raise NotFound(f"the op database cannot be loaded: {error}", hint="install the extras torch and dev") from error
     check_dtypes(dtypes)
     return units(ops, dtypes, grad)
 
@@ -43,8 +43,8 @@ def header(settings: Settings, command: str, units: int) -> dict[str, Any]:
 
 def versions() -> dict[str, str]:
     """What the results depend on."""
-    found: dict[str, str] = {}
-    for package in ("assay", "torch", "numpy", "ml_dtypes"):
+    found = {"assay": assay.__version__}
+    for package in ("torch", "numpy", "ml_dtypes"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

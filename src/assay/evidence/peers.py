@@ -12,6 +12,7 @@ import numpy as np
 
 from assay.errors import NotFound, hint_for
 from assay.ir.dtypes import Array
+from assay.needs import require
 
 Model: TypeAlias = "str | Path | bytes"
 """An ONNX model: a file, or its content."""
@@ -157,13 +158,11 @@ def peer_names() -> list[str]:
 
 def peer_version(name: str) -> str:
     """The version of the package behind a peer; NotFound if it is not installed."""
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import version
 
     package, _ = _entry(name)
-    try:
-        return version(package)
-    except PackageNotFoundError as error:
-        raise NotFound(f"the peer '{name}' is not installed", hint=f"pip install {package}") from error
+    require(package)
+    return version(package)
 
 
 def load_peer(name: str, model: Model) -> Ready:

@@ -13,6 +13,7 @@ from assay.ir.dims import UNKNOWN, eq
 from assay.ir.dtypes import FLOATS, NUMERIC, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
+from assay.needs import explained
 from assay.ops.parts import check_among, converted, scalar_size, volume, working
 from assay.ops.registry import Sample, Tolerance, op
 from assay.ops.resize import cubic_weight
@@ -180,10 +181,8 @@ def _image_shape(data: Fact, *, pixels: str) -> list[Shape]:
 def decode_image(data: Array, *, pixels: str = "RGB") -> Array:
     """The image in the bytes of a file as (height, width, channels), RGB, BGR or Grayscale; of size zero if the bytes
     are no image that can be read."""
-    try:
+    with explained():
         from PIL import Image
-    except ImportError as error:
-        raise ImportError("decoding images needs Pillow: pip install assay[onnx]") from error
     channels, direction = _PIXELS[pixels]
     try:
         with Image.open(io.BytesIO(data.tobytes())) as image:

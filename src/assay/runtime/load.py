@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from assay.ir.facts import Fact
 from assay.ir.graph import Graph
 from assay.ir.types import Type
 from assay.limits import DEFAULT, Limits
+from assay.needs import explained
 from assay.runtime.session import Memory, Session, SessionOptions
 
 if TYPE_CHECKING:
@@ -56,13 +56,14 @@ def load(source: str | Path | ExportedProgram, options: SessionOptions | None = 
 
 def read(source: str | Path | ExportedProgram, limits: Limits = DEFAULT) -> Loaded:
     """What `load` makes a session of, not lowered yet."""
-    if not isinstance(source, str | Path):
-        return _of_program(source)
-    path = Path(source)
-    if not path.is_file():
-        raise NotFound(f"there is no model file '{path}'", hint="check the path")
-    reader = _READERS.get(path.suffix.lower(), _of_any)
-    return reader(path, limits)
+    with explained():
+        if not isinstance(source, str | Path):
+            return _of_program(source)
+        path = Path(source)
+        if not path.is_file():
+            raise NotFound(f"there is no model file '{path}'", hint="check the path")
+        reader = _READERS.get(path.suffix.lower(), _of_any)
+        return reader(path, limits)
 
 
 def _of_onnx(path: Path, limits: Limits) -> Loaded:
@@ -74,14 +75,12 @@ def _of_onnx(path: Path, limits: Limits) -> Loaded:
 def _of_file(path: Path, limits: Limits) -> Loaded:
     if path.stat().st_size > limits.model_bytes:
         raise LimitExceeded(f"'{path}' has more than {limits.model_bytes} bytes", hint="raise Limits.model_bytes")
-    _require_torch()
     from assay.frontends.torch.archive import read_program
 
     return _of_program(read_program(path), shared=True)
 
 
 def _of_program(program: Any, *, shared: bool = False) -> Loaded:
-    _require_torch()
     from torch.export import ExportedProgram
 
     from assay.frontends.torch.exported import import_program
@@ -96,11 +95,6 @@ def _of_program(program: Any, *, shared: bool = False) -> Loaded:
 
 
 _READERS: dict[str, Callable[[Path, Limits], Loaded]] = {".onnx": _of_onnx, ".pt2": _of_file}
-
-
-def _require_torch() -> None:
-    if importlib.util.find_spec("torch") is None:
-        raise NotFound("torch is not installed", hint="`make torch` installs it")
 
 
 def _of_any(path: Path, limits: Limits) -> Loaded:

@@ -6,17 +6,18 @@ import importlib.util
 from pathlib import Path
 
 from assay.errors import NotFound
+from assay.needs import missing
 
 _CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 def package_file(package: str, name: str) -> Path:
-    """A file inside an installed package, which itself is not imported; NotFound if it is not there."""
+    """A file inside an installed package, which itself is not imported; Missing if it is not there."""
     spec = importlib.util.find_spec(package)
     folders = spec.submodule_search_locations if spec is not None else None
     path = Path(folders[0]) / name if folders else None
     if path is None or not path.is_file():
-        raise NotFound(f"the package '{package}' with its file '{name}' is not installed", hint="run `make venv`")
+        raise missing(package)
     return path
 
 

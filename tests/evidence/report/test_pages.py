@@ -340,7 +340,7 @@ def test_without_the_templates_language_the_command_says_what_to_install(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     found = invoke(tmp_path / "a.jsonl", "-o", tmp_path / "out")
     assert isinstance(found.exception, NotFound)
-    assert "assay[report]" in found.exception.hint
+    assert "assay-compiler[report]" in found.exception.hint
 
 
 def test_no_records_make_no_report(tmp_path: Path) -> None:

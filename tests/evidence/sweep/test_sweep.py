@@ -35,7 +35,6 @@ from assay.evidence.sweep.supervise import supervise
 from assay.evidence.sweep.worker import run
 from assay.ir.dtypes import Array
 from assay.zoo.torch import MODELS as MODELS_BY_NAME
-from assay.zoo.torch._torchvision import declare_operators
 
 SETTINGS = Settings(Environment("now"), Limits(200.0, 4 << 30), 1, 1)
 MODELS = ["Mnist", "Autoencoder (linear)", "Autoencoder (conv)"]
@@ -413,7 +412,6 @@ def test_a_ray_cluster_of_two_workers(tmp_path: Path) -> None:
 def test_names_of_tensors() -> None:
     one = torch.ones(1)
     assert [name for name, _ in named_tensors({"a": [one, 3], "b": one})] == ["a.0", "b"]
-    declare_operators()
     library = importlib.import_module("diffusers.models.unets.unet_2d_condition")
     assert [name for name, _ in named_tensors(library.UNet2DConditionOutput(one))] == ["0"]
 

@@ -12,6 +12,7 @@ from assay.errors import NotFound, hint_for
 from assay.evidence.records import Record
 from assay.evidence.sweep.jobs import Job
 from assay.evidence.sweep.reproducers import proven
+from assay.needs import require
 
 
 class Executor(Protocol):
@@ -44,10 +45,8 @@ class RayCluster:
     """Jobs on the machines of a Ray cluster: the one of `RAY_ADDRESS`, else one that is started here."""
 
     def __init__(self, workers: int) -> None:
-        try:
-            self._ray: Any = importlib.import_module("ray")
-        except ImportError as error:
-            raise NotFound("Ray is not installed", hint="install the extra 'ray'") from error
+        require("ray")
+        self._ray: Any = importlib.import_module("ray")
         self._workers = workers
 
     def run(self, jobs: Sequence[Job]) -> Iterator[Record]:

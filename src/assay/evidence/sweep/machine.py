@@ -13,12 +13,12 @@ import assay
 from assay.evidence.bench_machine import described, memory_of
 from assay.evidence.records import Environment
 
-_PACKAGES = ("assay", "torch", "numpy", "ml_dtypes", "torchvision", "timm", "transformers", "diffusers", "ultralytics")
+_PACKAGES = ("torch", "numpy", "ml_dtypes", "torchvision", "timm", "transformers", "diffusers", "ultralytics")
 
 
 def environment(command: str, threads: int, workers: int) -> Environment:
     """Where and when a sweep that starts now runs."""
-    found: dict[str, str] = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "assay": assay.__version__}
     for package in _PACKAGES:
         with suppress(PackageNotFoundError):
             found[package] = version(package)

@@ -9,12 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.zoo.torch._torchvision import declare_operators
 from assay.zoo.torch.model import Input, Model, Shape, noise
 
 
 def _unet(settings: Mapping[str, Any]) -> Any:
-    declare_operators()
     return importlib.import_module("diffusers").UNet2DConditionModel(**settings)
 
 

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from assay.errors import NotFound
 from assay.frontends.torch.types import default_dtype
+from assay.needs import explained
 
 Size = Literal["small", "full"]
 Mode = Literal["eval", "train"]
@@ -126,7 +127,7 @@ class Model:
     def empty(self, size: Size) -> Any:
         """The module with parameters of no meaning; its buffers are right."""
         wanted = torch.bfloat16 if size == "full" and self.full_dtype == "bf16" else torch.float32
-        with default_dtype(wanted), without_initial_weights():
+        with explained(), default_dtype(wanted), without_initial_weights():
             return self.make(self.settings(size))
 
     def parameters(self, size: Size) -> int:

@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import nn
 
-from assay.zoo.torch._torchvision import declare_operators
 from assay.zoo.torch.model import Model, image
 from assay.zoo.torch.weights import EFFICIENTNET_LITE0
 
@@ -18,7 +17,6 @@ _CLASSES = 10
 
 def _make(settings: Mapping[str, Any]) -> Any:
     """By `name` what timm creates so; with `of` and `kind` what that function or class of its models makes."""
-    declare_operators()
     more = {key: value for key, value in settings.items() if key not in ("name", "of", "kind")}
     if "thin" in settings:
         return _inception(**more)

@@ -6,6 +6,7 @@ channels; where a class fixes its widths, what it is made of gets narrower.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -14,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from assay.zoo.torch._torchvision import torchvision
 from assay.zoo.torch.model import Model, image, pixels
 from assay.zoo.torch.weights import MOBILENET_V2
 
@@ -25,7 +25,7 @@ _THIN = 8
 
 
 def _of(module: str) -> Any:
-    return torchvision(f"models.{module}")
+    return importlib.import_module(f"torchvision.models.{module}")
 
 
 # --- small variants where names take no sizes

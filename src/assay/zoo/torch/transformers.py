@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.zoo.torch._torchvision import declare_operators
 from assay.zoo.torch.model import Input, Model, Shape, ones
 
 MARKS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
@@ -18,8 +17,7 @@ MARKS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 
 
 def library() -> Any:
-    """The transformers library, imported so that it also takes a torchvision without its compiled part."""
-    declare_operators()
+    """The transformers library."""
     return importlib.import_module("transformers")
 
 

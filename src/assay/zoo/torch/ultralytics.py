@@ -8,7 +8,6 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-from assay.zoo.torch._torchvision import declare_operators
 from assay.zoo.torch.model import Model, image, pixels
 
 # The library looks for a network, prints, and writes a settings file into the user's folder when it is imported.
@@ -17,7 +16,6 @@ _QUIET = {"YOLO_OFFLINE": "true", "YOLO_VERBOSE": "false", "YOLO_CONFIG_DIR": te
 
 def _make(settings: Mapping[str, Any]) -> Any:
     """The network of a file of the library, with other multiples of its depth and width if these are given."""
-    declare_operators()
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     found = importlib.import_module("ultralytics.nn.tasks")

@@ -12,7 +12,6 @@ from torch import Generator, Tensor, nn
 from torch.utils import _pytree as pytree
 
 from assay.zoo.torch import MODELS
-from assay.zoo.torch._torchvision import declare_operators
 from assay.zoo.torch.decoding import LlamaSizes, LlamaStep, WhisperStep
 from assay.zoo.torch.model import Model, fill
 from assay.zoo.torch.transformers import library
@@ -75,7 +74,6 @@ class Digits(nn.Module):
 
 def _vision(name: str) -> Workload:
     def make() -> nn.Module:
-        declare_operators()
         return getattr(importlib.import_module("torchvision.models"), name)()
 
     return Workload(name.replace("_", "-"), make, lambda _, seed: {"x": torch.randn(1, 3, 224, 224, generator=seed)})
