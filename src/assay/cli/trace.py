@@ -80,7 +80,7 @@ def _model(text: str) -> tuple[Any, list[Any] | None]:
         raise NotFound(f"there is no model file '{text}'", hint="check the path")
     from assay.frontends.torch.archive import read_program
 
-    return read_program(Path(text)), None
+    return read_program(Path(text), samples=True), None
 
 
 def _module(name: str) -> ModuleType:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.util
 import zipfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.errors import ImportFailed, LimitExceeded, NotFound
+from assay.errors import AssayError, ImportFailed, NotFound
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph
 from assay.ir.types import Type
@@ -72,12 +73,14 @@ def _of_onnx(path: Path, limits: Limits) -> Loaded:
 
 
 def _of_file(path: Path, limits: Limits) -> Loaded:
-    if path.stat().st_size > limits.model_bytes:
-        raise LimitExceeded(f"'{path}' has more than {limits.model_bytes} bytes", hint="raise Limits.model_bytes")
     _require_torch()
     from assay.frontends.torch.archive import read_program
 
-    return _of_program(read_program(path))
+    program = read_program(path, limits)
+    try:
+        return _of_program(program)
+    except AssayError as error:
+        raise error.located(str(path)) from error.__cause__
 
 
 def _of_program(program: Any) -> Loaded:
@@ -105,9 +108,16 @@ def _require_torch() -> None:
 
 def _of_any(path: Path, limits: Limits) -> Loaded:
     """A file whose name says nothing is taken for ONNX, unless it is one of torch's without a graph to run."""
-    inside = zipfile.ZipFile(path).namelist() if zipfile.is_zipfile(path) else []
+    inside = _names_in(path)
     if any("/code/" in name for name in inside):
         raise ImportFailed(f"'{path}' is a TorchScript archive, which is not taken", hint=_EXPORT)
     if any(name.endswith("/data.pkl") for name in inside) or path.suffix.lower() in _WEIGHTS:
         raise ImportFailed(f"'{path}' holds weights and no graph", hint=f"build the model, load them, and {_EXPORT}")
     return _of_onnx(path, limits)
+
+
+def _names_in(path: Path) -> list[str]:
+    """What a zip file holds; nothing if it is none, or a damaged one."""
+    with suppress(zipfile.BadZipFile, NotImplementedError, UnicodeError, OSError), zipfile.ZipFile(path) as archive:
+        return archive.namelist()
+    return []
