@@ -141,7 +141,7 @@ def _has_no_objects(item: Any) -> bool:
 
 _identifier = _matching(r"[A-Za-z_]\w*", "name")
 _identifier_or_none = _matching(r"([A-Za-z_]\w*)?", "name")
-_path = _matching(r"(\w+(\.\w+)*(@\d+)?)?", "path of a module")
+_path = _matching(r"([\w-]+(\.[\w-]+)*(@\d+)?)?", "path of a module")
 _symbol = _matching(r"[suzif]+\d{1,6}", "symbol")
 _known_rules = _matching(r"ATEN|TRAINING", "set of rules that is known")
 _record_name = _matching(r"(weight|tensor)_\d+", "record of a tensor")
