@@ -29,7 +29,7 @@ _TOO_LARGE = -2
 _LINE = 64
 """Bytes; results begin at multiples of it."""
 _READY_PAGES = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
-_MACHINE = Kernel('#include "machine.c"\n')
+_MACHINE = Kernel('#include "machine.c"\n', entry="frame_run")
 
 
 class CpuExecutable:
