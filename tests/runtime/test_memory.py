@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from assay.runtime import memory, torch_backend
-from assay.runtime.memory import free_memory, with_room
+from assay import memory
+from assay.memory import free_memory, with_room
+from assay.runtime import torch_backend
 from assay.runtime.torch_graphs import recording
 
 SIZES = {3: 100, 1: 10, 4: 0, 2: 90}

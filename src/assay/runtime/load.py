@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import zipfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -60,7 +61,7 @@ def read(source: str | Path | ExportedProgram, limits: Limits = DEFAULT) -> Load
     if not isinstance(source, str | Path):
         return _of_program(source)
     path = Path(source)
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise NotFound(f"there is no model file '{path}'", hint="check the path")
     reader = _READERS.get(path.suffix.lower(), _of_any)
     return reader(path, limits)

@@ -25,6 +25,7 @@ from assay.runtime.partition import Placement, Plan, Segment, partition, transfe
 from assay.runtime.targets import default_target, make_target
 from assay.runtime.variants import Variants, deciding_inputs
 from assay.targets.base import Event, Executable, Observer, Target
+from assay.targets.budget import Allowance, Budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +139,21 @@ class Session:
         """The names of the outputs, in order."""
         return tuple(name for name in self.source.output_names if name not in self.memory.renewals)
 
-    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
+    def run(
+        self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None, *, budget: Budget | None = None
+    ) -> dict[str, Any]:
         """The outputs by name (all, or those asked for). BadFeed says in a sentence what does not fit.
 
-        An input that the model changes in place is changed: the array that was fed gets the new content.
+        An input that the model changes in place is changed: the array that was fed gets the new content. A run that
+        uses up its budget ends with RunStopped or OutOfMemory and changes nothing; the session can be used again.
         """
         wanted = self._known(self.output_names if outputs is None else outputs, self.output_names, "output")
+        allowance = None if budget is None else budget.begin()
         if not self.memory.renewals:
-            by_name = self._results(self._given(feeds))
+            by_name = self._results(self._given(feeds), allowance)
         else:
             with self._running:
-                by_name = self._renewed(feeds)
+                by_name = self._renewed(feeds, allowance)
         return {name: by_name[name] for name in wanted}
 
     def reset(self) -> None:
@@ -206,13 +211,14 @@ class Session:
     def _given(self, feeds: Mapping[str, Any]) -> list[Any]:
         return check_feeds(self.source, {**self.state, **feeds})
 
-    def _results(self, given: Sequence[Any]) -> dict[str, Any]:
-        return dict(zip(self.source.output_names, self._chosen(given).run(given), strict=True))
+    def _results(self, given: Sequence[Any], allowance: Allowance | None) -> dict[str, Any]:
+        results = self._chosen(given).run(given, None, allowance)
+        return dict(zip(self.source.output_names, results, strict=True))
 
-    def _renewed(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    def _renewed(self, feeds: Mapping[str, Any], allowance: Allowance | None) -> dict[str, Any]:
         """The outputs of a run that leaves new content in the state and in inputs that were fed."""
         places = {name: place_of(name, feeds) for name in self.memory.renewals.values() if name not in self.state}
-        by_name = self._results(self._given(feeds))
+        by_name = self._results(self._given(feeds), allowance)
         fresh = {name: by_name.pop(output) for output, name in self.memory.renewals.items()}
         if any(np.may_share_memory(*pair) for pair in itertools.product(_arrays(by_name), _arrays(fresh, places))):
             by_name = {name: np.array(value) for name, value in by_name.items()}
@@ -327,14 +333,18 @@ class Program:
         self._fixed = {value: constants[value] for value in plan.graph.outputs if value in constants}
         self._whole = executables[0][0] if _is_all(plan) else None
 
-    def run(self, inputs: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
-        """The graph's outputs."""
+    def run(
+        self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
+    ) -> tuple[Any, ...]:
+        """The graph's outputs. RunStopped and OutOfMemory when the allowance is used up."""
         if self._whole is not None:
-            return self._whole.run(inputs, observer)
+            return self._whole.run(inputs, observer, allowance)
         graph = self.plan.graph
         values: dict[Value, Any] = {**self._fixed, **dict(zip(graph.inputs, inputs, strict=True))}
         for executable, segment, dead in self._stages:
-            results = executable.run([values[value] for value in segment.inputs], observer)
+            if allowance is not None:
+                allowance.held = _held(values, graph)
+            results = executable.run([values[value] for value in segment.inputs], observer, allowance)
             values.update(zip(segment.outputs, results, strict=True))
             for value in dead:
                 values.pop(value, None)
@@ -346,6 +356,12 @@ class Program:
         told = [executable.peak_bytes for executable, _, _ in self._stages]
         known = [each for each in told if each is not None]
         return max(known, default=0) if len(known) == len(told) else None
+
+
+def _held(values: Mapping[Value, Any], graph: Graph) -> int:
+    """The bytes of what segments have made so far and others still need."""
+    given = {*graph.inputs, *graph.constants}
+    return sum(getattr(held, "nbytes", 0) for value, held in values.items() if value not in given)
 
 
 def _is_all(plan: Plan) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 from assay.ir.graph import Graph, Node
+from assay.targets.budget import Allowance
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,13 @@ Observer: TypeAlias = Callable[[Event], None]
 class Executable(Protocol):
     """A compiled segment."""
 
-    def run(self, inputs: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
-        """The segment's outputs for its inputs, in order. Safe to call from several threads."""
+    def run(
+        self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
+    ) -> tuple[Any, ...]:
+        """The segment's outputs for its inputs, in order. Safe to call from several threads.
+
+        RunStopped and OutOfMemory when the allowance is used up.
+        """
         ...
 
     @property
