@@ -5,15 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import random
 import shutil
 import signal
 import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -425,6 +428,70 @@ def test_without_hard_links_there_is_a_secret_too(tmp_path: Path, monkeypatch: p
     store.put(KEY, b"content")
     assert store.get(KEY) == b"content"
     assert len(list(store.folder.iterdir())) == 2
+
+
+def hostile_hand(folder: Path, evil: Store, chance: random.Random) -> None:
+    """Something that another process of the user could do to the folder at any moment."""
+    key = chance.choice(KEYS)
+    path, theirs = folder / f"{key}.entry", entry(evil, key)
+    deeds: list[Callable[[], Any]] = [
+        lambda: path.unlink(),
+        lambda: (path.unlink(missing_ok=True), path.symlink_to(theirs)),
+        lambda: (path.unlink(missing_ok=True), os.mkfifo(path)),
+        lambda: (path.unlink(missing_ok=True), os.link(theirs, path)),
+        lambda: (path.unlink(missing_ok=True), shutil.copy(theirs, path)),
+        lambda: (path.unlink(missing_ok=True), path.mkdir(mode=0o700)),
+        lambda: path.rmdir(),
+        lambda: (folder / "secret").unlink(),
+        lambda: (shutil.rmtree(folder), folder.mkdir(mode=0o700)),
+        lambda: (folder.chmod(0o755), folder.chmod(0o700)),
+        lambda: (folder.rename(f"{folder}.away"), folder.symlink_to(evil.folder)),
+    ]
+    with suppress(OSError):
+        chance.choice(deeds)()
+    if folder.is_symlink():
+        folder.unlink()
+        Path(f"{folder}.away").rename(folder)
+
+
+KEYS = [digest(str(number)) for number in range(5)]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_hostile_hand_changes_no_content(tmp_path: Path) -> None:
+    """Threads read and write while the folder changes under them: they get what was put, or nothing."""
+    folder, evil, chance = tmp_path / "cache", open_store(tmp_path / "evil"), random.Random(3)
+    folder.mkdir(mode=0o700)
+    assert evil is not None
+    for key in KEYS:
+        evil.put(key, b"evil" * 50)
+    done, hits, faults = threading.Event(), list[bytes](), list[Any]()
+
+    def use(seed: int) -> None:
+        own, choice = Store(folder), random.Random(seed)
+        try:
+            while not done.is_set():
+                key = choice.choice(KEYS)
+                own.put(key, key.encode())
+                found = own.get(choice.choice(KEYS))
+                hits.extend([found] if found is not None else [])
+        except BaseException as error:
+            faults.append(error)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        users = [threading.Thread(target=use, args=(seed,)) for seed in range(3)]
+        for user in users:
+            user.start()
+        for _ in range(1500):
+            hostile_hand(folder, evil, chance)
+        done.set()
+        for user in users:
+            user.join()
+    assert not faults
+    assert hits
+    assert set(hits) <= {key.encode() for key in KEYS}
+    assert all(evil.get(key) == b"evil" * 50 for key in KEYS)
 
 
 # ---- several processes, little space -------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import pickle
 import random
@@ -445,6 +446,114 @@ def test_tensors_stay_within_their_bytes(kind: str, sound: Path, tmp_path: Path)
     refused = load_or_refuse(archives.write(tmp_path / "m.pt2", replaced(clean, evil)[0]))
     assert refused is not None
     assert "config" not in refused.message
+
+
+# --- numbers of any length
+
+
+def sized(target: str, *arguments: Any, name: str = "big0") -> dict[str, Any]:
+    inputs = [{"name": "", "arg": argument, "kind": 1} for argument in arguments]
+    outputs = [{"as_sym_int": {"as_name": name}}]
+    return {"target": target, "inputs": inputs, "outputs": outputs, "metadata": {}, "name": name}
+
+
+def named(name: str) -> dict[str, Any]:
+    return {"as_sym_int": {"as_name": name}}
+
+
+def squares(times: int) -> list[dict[str, Any]]:
+    names = ["size", *(f"big{i}" for i in range(times))]
+    return [sized("_operator.mul", named(a), named(a), name=b) for a, b in itertools.pairwise(names)]
+
+
+GROWING: dict[str, list[dict[str, Any]]] = {
+    "shift": [sized("_operator.lshift", {"as_int": 1}, {"as_int": 1 << 40})],
+    "shift of a size": [sized("_operator.lshift", named("size"), {"as_int": 1 << 40})],
+    "shift by a size": [sized("_operator.lshift", {"as_int": 1}, named("size"))],
+    "power": [sized("_operator.pow", {"as_int": 10}, {"as_int": 10**9})],
+    "power of a size": [sized("_operator.pow", named("size"), {"as_sym_int": {"as_int": 10**9}})],
+    "power by a size": [sized("_operator.pow", {"as_int": 10}, named("size"))],
+    "squares": squares(40),
+}
+SOBER: dict[str, list[dict[str, Any]]] = {
+    "square": [sized("_operator.pow", named("size"), {"as_int": 2})],
+    "shift": [sized("_operator.lshift", named("size"), {"as_int": 3})],
+    "squares": squares(3),
+}
+
+
+def with_sizes(sound: Path, path: Path, nodes: list[dict[str, Any]]) -> Path:
+    """The sound file with more nodes that compute sizes, out of the one that it has."""
+    clean = archives.read(sound)
+    records = {entry.name.partition("/")[2]: entry.content for entry in clean}
+
+    def change(document: Any) -> None:
+        graph = document["graph_module"]["graph"]
+        place = next(i for i, node in enumerate(graph["nodes"]) if "sym_size" in node["target"])
+        size = graph["nodes"][place]["outputs"][0]["as_sym_int"]["as_name"]
+        graph["nodes"][place + 1 : place + 1] = json.loads(json.dumps(nodes).replace('"size"', json.dumps(size)))
+        graph["sym_int_values"].update((node["name"], graph["sym_int_values"][size]) for node in nodes)
+
+    evil = [Entry(f"model/{name}", data) for name, data in edited(records, PROGRAM, change).items()]
+    return archives.write(path, replaced(clean, evil)[0])
+
+
+@pytest.mark.parametrize("kind", GROWING)
+def test_numbers_of_absurd_length_are_not_computed(kind: str, sound: Path, tmp_path: Path) -> None:
+    with pytest.raises(ImportFailed, match="absurd length"):
+        assay.load(with_sizes(sound, tmp_path / "m.pt2", GROWING[kind]))
+
+
+@pytest.mark.parametrize("kind", SOBER)
+def test_usual_arithmetic_on_sizes_is_taken(kind: str, sound: Path, tmp_path: Path) -> None:
+    assert load_or_refuse(with_sizes(sound, tmp_path / "m.pt2", SOBER[kind])) is None
+
+
+# --- programs changed at random
+
+ODD: list[Any] = [
+    *(None, True, -1, 1 << 70, 10**400, 1.5, "", "self", "import", "a b", '"]#', "2**2**30", "x" * 20000, [], {}, [[]]),
+    *("torch.ops.aten.from_file.default", "torch.ops.higher_order.cond", "_operator.pow", "torch.os.system"),
+    *({"as_int": -5}, {"as_expr": {"expr_str": "u3"}}, {"as_operator": "torch.ops.aten.relu.default"}),
+    *({"as_string": "/etc/passwd"}, {"as_device": {"type": "cuda", "index": 3}}, {"as_none": True}),
+]
+
+
+def places(item: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The paths to all parts of a document."""
+    inside = item.items() if isinstance(item, dict) else enumerate(item) if isinstance(item, list) else ()
+    return [path, *(place for key, part in inside for place in places(part, (*path, key)))]
+
+
+def part_at(document: Any, place: tuple[Any, ...]) -> Any:
+    for key in place:
+        document = document[key]
+    return document
+
+
+def test_programs_changed_at_random(sound: Path, mark: Path) -> None:
+    """One part of the JSON is something odd, or another part of it, or gone: loaded or refused, never more."""
+    chance = random.Random(11)
+    clean = archives.read(sound)
+    texts = [i for i, entry in enumerate(clean) if entry.name.endswith(".json")]
+    outcomes: list[bool] = []
+    for _ in range(120):
+        chosen = chance.choice(texts)
+        document = json.loads(clean[chosen].content)
+        found = places(document)
+        *above, last = chance.choice(found[1:])
+        holder = part_at(document, tuple(above))
+        holder[last] = chance.choice([chance.choice(ODD), part_at(document, chance.choice(found))])
+        try:
+            content = json.dumps(document).encode()
+        except ValueError:  # the document holds itself now
+            continue
+        entries = [replace(e, content=content) if i == chosen else e for i, e in enumerate(clean)]
+        path = archives.write(mark.with_suffix(".pt2"), entries)
+        outcomes.append(refusal(lambda path=path: assay.load(path)) is None)
+        assert not mark.exists()
+    assert len(outcomes) > 80
+    assert outcomes.count(False) > 40
 
 
 def test_shared_memory_of_weights_is_kept(tmp_path: Path) -> None:

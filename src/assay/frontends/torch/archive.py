@@ -23,6 +23,7 @@ from torch._export.serde import schema, serialize
 from torch.export import ExportedProgram
 
 from assay.errors import AssayError, ImportFailed, LimitExceeded
+from assay.frontends.torch.magnitudes import check_magnitudes
 from assay.frontends.torch.records import Records, rewritten
 from assay.frontends.torch.schema import TRUST, build, program_of
 from assay.limits import DEFAULT, Limits
@@ -71,6 +72,7 @@ def _program(records: Records, limits: Limits, samples: bool) -> ExportedProgram
     program = program_of(json.loads(records.text(_PROGRAM)))
     if len(program.graph_module.graph.nodes) > limits.nodes:
         raise LimitExceeded(f"the program has more than {limits.nodes} nodes", hint="raise Limits.nodes")
+    check_magnitudes(program.graph_module.graph)
     weights, constants = (_tensors(records, *place, limits) for place in (_WEIGHTS, _CONSTANTS))
     examples = _examples(records, limits) if samples and _SAMPLES in records.names() else None
     reader = cast(Any, serialize.ExportedProgramDeserializer())

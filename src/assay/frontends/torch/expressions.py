@@ -7,7 +7,7 @@ import re
 
 _LONGEST = 10_000
 """Characters; those of real programs have some hundreds."""
-_MOST_BITS = 4096
+MOST_BITS = 4096
 """How large a number an expression may come to: a tower of powers would be computed for ever."""
 _SYMBOL = re.compile(r"[suzif]+\d{1,6}", re.ASCII)
 _SYMBOL_BITS = 8
@@ -61,7 +61,7 @@ def _bits(node: ast.expr) -> int:
             found = sum(map(_bits, (left, *others)))
         case _:
             raise ValueError(f"{type(node).__name__} is no arithmetic")
-    if found > _MOST_BITS:
+    if found > MOST_BITS:
         raise ValueError("this number is too large")
     return found
 

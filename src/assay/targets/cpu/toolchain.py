@@ -126,7 +126,11 @@ def shared_toolchain() -> Toolchain | None:
         return None
     if found.complaint:
         warnings.warn(f"{found.complaint}: {found.compiler} is used instead", RuntimeWarning, stacklevel=2)
-    return Toolchain(found.compiler, open_store(), flags=shlex.split(os.environ.get("ASSAY_CFLAGS", "")))
+    flags = os.environ.get("ASSAY_CFLAGS", "")
+    try:
+        return Toolchain(found.compiler, open_store(), flags=shlex.split(flags))
+    except ValueError as error:
+        raise CompileFailed(f"ASSAY_CFLAGS is {flags!r}, which are no flags: {error}") from error
 
 
 def _workspace() -> tempfile.TemporaryDirectory[str]:
