@@ -301,6 +301,19 @@ def test_sizes_that_a_run_tells_are_compared_with_what_is_left(
     assert not told, "small runs do not look"
 
 
+def test_memory_that_a_session_has_already_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"g (float[n, m] x) => (y) {{ {HUNGRY['between']} }}"
+    session = session_of(text, "cpu")
+    large, smaller, larger = (np.zeros((count, 1 << 20), np.float32) for count in (24, 20, 40))
+    session.run({"x": large})
+    monkeypatch.setattr(memory, "free_memory", lambda: 10 << 20)
+    monkeypatch.setattr(memory, "stated", lambda *_: 0)
+    for x in (large, smaller, large):
+        assert session.run({"x": x})["y"].size == 1
+    with pytest.raises(OutOfMemory):
+        session.run({"x": larger})
+
+
 def test_a_loop_that_collects_without_an_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     feeds = {"trip": ENDLESS, "go": np.array(True), "x": X * 0}
     tight = session_of(LOOP, "reference", Limits(tensor_bytes=10_000))

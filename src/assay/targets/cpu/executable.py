@@ -105,7 +105,7 @@ class CpuExecutable:
     def _check_memory(self, layout: _Layout, frame: _Frame, allowance: Allowance | None) -> None:
         """OutOfMemory if there is less than the run takes, or it may take less."""
         results, arena = sum(layout.blocks), frame.peak()
-        check_room(results + (0 if frame.used else arena), "this run")
+        check_room(results + max(arena - frame.touched, 0), "this run")
         if allowance is not None:
             allowance.check_memory(results + arena, "")
 
@@ -198,8 +198,8 @@ class _Frame:
             raise OutOfMemory(_TOO_LITTLE)
         self._fitted: tuple[int, ...] | None = None
         self._layout: _Layout | None = None
-        self.used = False
-        """Whether the arena was written to, so that it has its memory."""
+        self._arena = self.touched = 0
+        """Bytes of the arena, and those of it that runs have used, so that they have their memory."""
 
     def fit(self, symbols: tuple[int, ...], results: _Results) -> _Layout:
         if self._layout is not None and symbols == self._fitted:
@@ -214,8 +214,10 @@ class _Frame:
             raise LimitExceeded("a tensor would exceed the limit", hint="check the sizes, or raise Limits.tensor_bytes")
         if failed:
             raise OutOfMemory(_TOO_LITTLE)
-        self._layout = results.layout(sizes.tolist(), self.peak())
-        self.used = False
+        peak = self.peak()
+        if not self._arena // 4 <= peak <= self._arena:  # the machine took another arena
+            self._arena, self.touched = peak, 0
+        self._layout = results.layout(sizes.tolist(), peak)
         self._fitted = symbols
         return self._layout
 
@@ -223,7 +225,7 @@ class _Frame:
         given = (ctypes.c_void_p * len(places))(*places)
         noted = None if times is None else _address(times)
         until = None if allowance is None else ctypes.addressof(allowance.stop)
-        self.used = True
+        self.touched = max(self.touched, self.peak())
         failed = self._machine.frame_run(self._tape, self._frame, given, threads, noted, until)
         if failed == _NO_MEMORY:
             raise OutOfMemory(_TOO_LITTLE)
