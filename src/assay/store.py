@@ -19,7 +19,7 @@ import stat
 import struct
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -185,9 +185,9 @@ class _Folder:
             raise NotPrivate("it is a link", "set ASSAY_CACHE_DIR to the folder that it leads to") from error
         self.check()
 
-    def __del__(self) -> None:
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:  # `os` may be gone before a folder is
         if hasattr(self, "_place"):
-            os.close(self._place)
+            close(self._place)
 
     def check(self) -> None:
         """NotPrivate if others got rights to it since."""
