@@ -161,6 +161,11 @@ OUTSIDE = [
     ({"location": ""}, "relative"),
     ({"location": "missing.bin"}, "does not exist"),
     ({"location": "."}, "does not exist"),
+    ({"location": "pipe"}, "does not exist"),
+    ({"location": "n" * 5000}, "does not exist"),
+    ({"location": "n/" * 5000}, "does not exist"),
+    ({"location": "loop/w.bin"}, "does not exist"),
+    ({"location": "zero\0.bin"}, "no path|null"),
     ({"location": "w.bin", "offset": "8"}, "past the end"),
     ({"location": "w.bin", "offset": "99999999999999999999999"}, "offset"),
     ({"location": "w.bin", "offset": "-8"}, "offset"),
@@ -169,7 +174,9 @@ OUTSIDE = [
 ]
 
 
-@pytest.mark.parametrize(("entries", "complaint"), OUTSIDE, ids=lambda v: v if isinstance(v, str) else v["location"])
+@pytest.mark.parametrize(
+    ("entries", "complaint"), OUTSIDE, ids=lambda v: v if isinstance(v, str) else v["location"][:40]
+)
 def test_external_data_stays_in_its_folder(tmp_path: Path, entries: dict[str, str], complaint: str) -> None:
     folder = tmp_path / "model"
     (folder / "folder").mkdir(parents=True)
@@ -177,6 +184,8 @@ def test_external_data_stays_in_its_folder(tmp_path: Path, entries: dict[str, st
     (folder / "w.bin").write_bytes(b"\1" * 16)
     os.symlink(tmp_path / "secret.bin", folder / "link.bin")
     os.symlink(tmp_path, folder / "linked_folder")
+    os.symlink(folder / "loop", folder / "loop")
+    os.mkfifo(folder / "pipe")
     (folder / "model.onnx").write_bytes(external_model(entries))
     with pytest.raises(ImportFailed, match=complaint) as caught:
         load(folder / "model.onnx")

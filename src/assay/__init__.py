@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     from assay.runtime.torch_backend import backend as backend
     from assay.runtime.torch_explain import explain as explain
     from assay.runtime.torch_trace import trace as trace
+    from assay.targets.budget import Budget as Budget
 
 __version__ = "0.1.0"
 
 _LAZY = {
+    "Budget": "assay.targets.budget",
     "InferenceSession": "assay.runtime.onnx_session",
     "Session": "assay.runtime.session",
     "SessionOptions": "assay.runtime.session",

@@ -5,6 +5,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+_LONGEST_MESSAGE, _LONGEST_PLACE = 2400, 300
+"""Characters of a text that are shown; names in a model may be of any length."""
+
+
+def _shown(text: str, longest: int) -> str:
+    """A text as it may be printed: its middle left out if it is long, and without what a terminal would obey."""
+    short = text if len(text) <= longest else f"{text[: longest // 2]} … {text[-longest // 2 :]}"
+    return "".join(sign if sign.isprintable() or sign in "\n\t" else ascii(sign)[1:-1] for sign in short)
+
 
 class AssayError(Exception):
     """Base of every error that Assay raises on purpose.
@@ -18,11 +27,11 @@ class AssayError(Exception):
 
     def __init__(self, message: str, *, where: str = "", hint: str = "") -> None:
         self.message, self.where, self.hint = message, where, hint or self.usual_hint
-        parts = [f"{self.stage}: {message}"]
+        parts = [f"{self.stage}: {_shown(message, _LONGEST_MESSAGE)}"]
         if where:
-            parts.append(f"  at: {where}")
+            parts.append(f"  at: {_shown(where, _LONGEST_PLACE)}")
         if self.hint:
-            parts.append(f"  hint: {self.hint}")
+            parts.append(f"  hint: {_shown(self.hint, _LONGEST_MESSAGE)}")
         super().__init__("\n".join(parts))
 
     def located(self, where: str) -> AssayError:
@@ -69,6 +78,18 @@ class RunFailed(AssayError, RuntimeError):
 
     stage = "run"
     usual_hint = "look at the node's inputs with session.observe"
+
+
+class RunStopped(RunFailed):
+    """A run was stopped before its end: its time was over, or somebody cancelled it."""
+
+    usual_hint = "give it more time; the session can be used again"
+
+
+class OutOfMemory(RunFailed):
+    """A run would take more memory than it was given, or than there is."""
+
+    usual_hint = "feed smaller inputs, or give it more memory"
 
 
 class BadFeed(AssayError):

@@ -14,6 +14,8 @@ class Limits:
 
     model_bytes: int = 8 << 30
     """Size of a model file, its external data not counted."""
+    text_bytes: int = 256 << 20
+    """Size of one text in a model's archive, such as the graph of a `.pt2` file."""
     nodes: int = 2_000_000
     """Nodes of a model after its functions are expanded."""
     nesting: int = 32

@@ -236,7 +236,7 @@ def test_debug_shows_the_traceback(model: Path, capsys: pytest.CaptureFixture[st
 def test_a_defect_has_its_own_code(call: Any, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import assay.runtime.session
 
-    def fail(*arguments: Any) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
         raise ZeroDivisionError("oops")
 
     monkeypatch.setattr(assay.runtime.session.Session, "run", fail)
@@ -418,3 +418,94 @@ def test_demo_transcribes(call: Any) -> None:
     assert data["text"].lower().startswith("ever tried, ever failed")
     assert data["onnxruntime"]["lowest_pcc"] > 0.99
     assert {row["target"] for rows in data["ops"].values() for row in rows} == {"reference"}
+
+
+# ---- limits ----------------------------------------------------------------------------------------------------
+
+LOOP = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[4] x) => (y) {
+  go = Constant <value = bool {1}> ()
+  none = Constant <value = int64 {900000000}> ()
+  y = Loop (none, go, x) <body = b (int64 i, bool c, float[4] s) => (bool d, float[4] t) {
+    d = Identity (c)
+    t = Add (s, s)
+  }>
+}"""
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_a_run_can_be_limited(call: Any, tmp_path: Path, target: str) -> None:
+    path = tmp_path / "loop.onnx"
+    path.write_bytes(onnx.parser.parse_model(LOOP).SerializeToString())
+    done = call("run", path, "--random", 0, "-t", target, "--time-limit", 0.2, "--json", "-")
+    assert done.code == FAILED
+    assert "took longer than its 0.2 seconds" in done.data["error"]["message"]
+    assert "onnx." in done.data["error"]["where"]
+    done = call("run", path, "--random", 0, "-t", target, "--memory-limit", "4b")
+    assert done.code == FAILED
+    assert "it was given 4 B" in done.err
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--time-limit", "0"), ("--time-limit", "-3"), ("--time-limit", "soon"), ("--memory-limit", "much")],
+)
+def test_a_limit_that_is_none_is_bad_usage(call: Any, model: Path, option: str, value: str) -> None:
+    assert call("run", model, "--random", 0, option, value).code == USAGE
+
+
+def test_limits_that_suffice_change_nothing(call: Any, model: Path) -> None:
+    done = call("run", model, "--random", 0, "--time-limit", 600, "--memory-limit", "1GiB", "--json", "-")
+    plain = call("run", model, "--random", 0, "--json", "-")
+    assert done.code == plain.code == OK
+    assert done.data["outputs"] == plain.data["outputs"]
+
+
+# ---- names of any length and kind ------------------------------------------------------------------------------
+
+NAMES = {
+    "long": "n" * 5000,
+    "ways out": "../../../etc/x",
+    "terminal": "\x1b[31mred\x07",
+    "wide": "名" * 1000,
+    "dots": "..",
+}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_names_in_models_are_only_names(call: Any, tmp_path: Path, kind: str) -> None:
+    name = NAMES[kind]
+    values = [helper.make_tensor_value_info(f"{name}{i}", TensorProto.FLOAT, [f"{name}d"]) for i in (0, 1)]
+    nodes = [helper.make_node("Neg", [f"{name}0"], [f"{name}1"], f"{name}n")]
+    path = tmp_path / "model.onnx"
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(
+        helper.make_model(helper.make_graph(nodes, f"{name}g", values[:1], values[1:]), opset_imports=opsets), path
+    )
+    before = set(tmp_path.parent.iterdir())
+    assert call("run", path, "--random", 0, "--output", tmp_path / "out").code == OK
+    (file,) = (tmp_path / "out").iterdir()
+    assert np.load(file).shape == (1,)
+    assert set(tmp_path.parent.iterdir()) == before
+    for command in (
+        ["inspect", path],
+        ["inspect", path, "--level", "core"],
+        ["compare", path, "cpu", "reference", "--random", 0],
+    ):
+        assert call(*command).code == OK
+    done = call("run", path, "--input", f"{name}9=x.npy")
+    assert done.code == USAGE
+    assert "\x1b" not in done.err
+    assert len(done.err) < 12_000
+
+
+@pytest.mark.parametrize("command", ["run", "inspect", "trace", "bench"])
+def test_a_path_of_any_length_is_bad_usage(call: Any, command: str) -> None:
+    for path in ("x" * 5000, "y" * 5000 + ".pt2", "z/" * 3000 + "m.onnx", "a\0b.onnx"):
+        assert call(command, path).code in (USAGE, REFUSED)
+
+
+def test_outputs_that_cannot_be_saved_are_bad_usage(call: Any, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assert call("run", model, "--random", 0, "--output", tmp_path / "file").code == USAGE
+    assert call("run", model, "--random", 0, "--output", tmp_path / ("x" * 5000)).code == USAGE

@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from assay.runtime import memory, torch_backend
-from assay.runtime.memory import free_memory, with_room
+from assay import memory
+from assay.memory import free_memory, with_room
+from assay.runtime import torch_backend
 from assay.runtime.torch_graphs import recording
 
 SIZES = {3: 100, 1: 10, 4: 0, 2: 90}
@@ -30,6 +31,9 @@ def test_a_container_leaves_less_than_its_machine(tmp_path: Path, monkeypatch: p
     for most, left in (("max", 9000), ("5000", 2000), ("1000", 0), ("90000", 9000)):
         (tmp_path / "memory.max").write_text(f"{most}\n")
         assert free_memory() == left
+    (tmp_path / "memory.stat").write_text("anon 7\nactive_file 200\ninactive_file 300\n")  # given up when asked for
+    (tmp_path / "memory.max").write_text("5000\n")
+    assert free_memory() == 2500
 
 
 class Network(nn.Module):

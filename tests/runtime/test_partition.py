@@ -15,6 +15,7 @@ from assay.ops.builder import Builder
 from assay.runtime.partition import partition, transferred_bytes
 from assay.runtime.session import Program
 from assay.targets.base import YES, Bodies, Executable, Observer, Probe, Support
+from assay.targets.budget import Allowance
 from assay.targets.reference import ReferenceTarget
 
 
@@ -24,9 +25,11 @@ class Counting:
     def __init__(self, inner: Executable) -> None:
         self.inner, self.runs = inner, 0
 
-    def run(self, inputs: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
+    def run(
+        self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
+    ) -> tuple[Any, ...]:
         self.runs += 1
-        return self.inner.run(inputs, observer)
+        return self.inner.run(inputs, observer, allowance)
 
     @property
     def peak_bytes(self) -> int | None:

@@ -88,7 +88,7 @@ def source() -> str:
 def library() -> ctypes.CDLL:
     tools = shared_toolchain()
     assert tools is not None
-    return tools.load([Kernel(source())])[0]
+    return tools.load([Kernel(source(), entry=f"{next(iter(CHAINS))}_loop")])[0]
 
 
 def run(name: str, result: Any, *inputs: Array) -> Array:

@@ -126,7 +126,7 @@ def compiled(group: Sequence[Case]) -> list[Any]:
     tools = shared_toolchain()
     assert tools is not None
     loops = "".join(f"void loop{i}{case.source}" for i, case in enumerate(group))
-    (library,) = tools.load([Kernel(f'#include "math.h"\n{loops}')])
+    (library,) = tools.load([Kernel(f'#include "math.h"\n{loops}', entry="loop0")])
     return [getattr(library, f"loop{i}") for i in range(len(group))]
 
 

@@ -201,7 +201,7 @@ def test_without_a_compiler_the_oracle_runs_and_one_sentence_says_so(tmp_path: P
 
 def test_a_compiler_that_fails_is_no_end(tmp_path: Path) -> None:
     told = run(tmp_path / "cache", CC="/bin/false")
-    assert "the C compiler failed" in told
+    assert "the C compiler '/bin/false' failed: it ended with 1" in told
     assert "tanh reference" in told
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -171,7 +172,7 @@ def _subject(name: str, dims: Sequence[str] | None) -> Subject:
     path = Path(name)
     if not path.suffix:
         raise NotFound(f"the zoo has no model '{name}'", hint=hint_for(name, WORKLOADS))
-    if path.suffix == ".pt2" and path.is_file():
+    if path.suffix == ".pt2" and os.path.isfile(path):
         return Subject(name, path)
     inputs = read_model(path).inputs
     known = symbolic_dims(inputs)

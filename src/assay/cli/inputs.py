@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -108,7 +109,7 @@ def _from_files(types: Mapping[str, Type], files: Sequence[str]) -> dict[str, An
             feeds[name] = _read(Path(path), types[name])
         elif text.endswith(".npz"):
             feeds.update(_read_archive(Path(text), types))
-        elif found and not Path(text).exists():
+        elif found and not os.path.exists(text):
             raise NotFound(f"the model has no input '{name}'", hint=hint_for(name, types))
         else:
             unnamed.append(Path(text))
@@ -120,7 +121,7 @@ def _from_files(types: Mapping[str, Type], files: Sequence[str]) -> dict[str, An
 
 
 def _read(path: Path, kind: Type) -> Any:
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise NotFound(f"there is no input file '{path}'", hint="check the path")
     if path.suffix == ".pb":
         return _read_proto(path, kind)
@@ -133,7 +134,7 @@ def _read(path: Path, kind: Type) -> Any:
 
 
 def _read_archive(path: Path, types: Mapping[str, Type]) -> dict[str, Any]:
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise NotFound(f"there is no input file '{path}'", hint="check the path")
     try:
         with np.load(path, allow_pickle=False) as archive:

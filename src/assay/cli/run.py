@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ import typer
 
 from assay.cli.inputs import DimOption, InputOption, ModelArgument, RandomOption, make_feeds
 from assay.cli.output import JsonOption, Report, reporting
+from assay.errors import NotFound
 
 TargetOption = Annotated[
     str,
@@ -24,6 +26,12 @@ ModeOption = Annotated[
 OutputOption = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="DIR", help="Save every output there as NAME.npy.")
 ]
+TimeOption = Annotated[
+    float | None, typer.Option("--time-limit", metavar="SECONDS", help="Stop the run after that time.")
+]
+MemoryOption = Annotated[
+    str | None, typer.Option("--memory-limit", metavar="SIZE", help="What results may take, such as 1GiB.")
+]
 
 
 def run(
@@ -34,6 +42,8 @@ def run(
     target: TargetOption = "cpu",
     mode: ModeOption = "exact",
     output: OutputOption = None,
+    time_limit: TimeOption = None,
+    memory_limit: MemoryOption = None,
     json: JsonOption = None,
 ) -> None:
     """Run a model and show its outputs."""
@@ -41,11 +51,12 @@ def run(
     from assay.runtime.session import SessionOptions
 
     with reporting(json) as report:
+        budget = _budget(time_limit, memory_limit)
         started = time.perf_counter()
         source = read(model)
         session = source.session(SessionOptions(target=target, mode=mode))
         loaded = time.perf_counter()
-        results = session.run(make_feeds(source.inputs, inputs, random, dim))
+        results = session.run(make_feeds(source.inputs, inputs, random, dim), budget=budget)
         finished = time.perf_counter()
         saved = {} if output is None else save(results, output)
         leaves = {name: list(_leaves(name, value)) for name, value in results.items()}
@@ -67,6 +78,20 @@ def run(
         )
 
 
+def _budget(seconds: float | None, memory: str | None) -> Any:
+    """What the run may take; None if nothing limits it."""
+    from assay.errors import BadFeed
+    from assay.targets.budget import Budget
+    from assay.units import parsed_size
+
+    if seconds is None and memory is None:
+        return None
+    try:
+        return Budget(seconds, None if memory is None else parsed_size(memory))
+    except ValueError as error:
+        raise BadFeed(str(error), hint="such as 1GiB, 500MB or 4096") from error
+
+
 def show(report: Report, rows: list[dict[str, Any]]) -> None:
     """A table of outputs."""
     cells = [
@@ -80,14 +105,29 @@ def save(results: dict[str, Any], folder: Path) -> dict[str, str]:
     """Write every array as a .npy file; the paths by name. Items of sequences get their number in the name."""
     import numpy as np
 
-    folder.mkdir(parents=True, exist_ok=True)
     saved: dict[str, str] = {}
     leaves = [leaf for name, value in results.items() for leaf in _arrays(name, value)]
-    for name, array in leaves:
-        path = folder / f"{name.replace('/', '_')}.npy"
-        np.save(path, array.astype(str) if array.dtype == object else array, allow_pickle=False)
-        saved[name] = str(path)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, array in leaves:
+            path = folder / _file_name(name)
+            np.save(path, array.astype(str) if array.dtype == object else array, allow_pickle=False)
+            saved[name] = str(path)
+    except OSError as error:
+        raise NotFound(f"the outputs cannot be saved in '{folder}': {error.strerror}") from error
     return saved
+
+
+_LONGEST = 200
+"""Bytes; file systems take no more than 255."""
+
+
+def _file_name(name: str) -> str:
+    """A file name for an output, whose own name may be of any length and have any characters."""
+    plain = "".join(sign if sign.isprintable() and sign != "/" else "_" for sign in name)
+    if len(plain.encode("utf-8", "replace")) > _LONGEST:
+        plain = f"{plain[: _LONGEST // 4]}~{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:16]}"
+    return f"{plain}.npy"
 
 
 def _arrays(name: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -72,11 +73,11 @@ def _model(text: str) -> tuple[Any, list[Any] | None]:
         return _made(text, _module(module), name)
     if not text.endswith(".pt2"):
         raise BadFeed(f"'{text}' is no model that can be traced", hint=_FORMS)
-    if not Path(text).is_file():
+    if not os.path.isfile(text):
         raise NotFound(f"there is no model file '{text}'", hint="check the path")
     from assay.frontends.torch.archive import read_program
 
-    return read_program(Path(text)), None
+    return read_program(Path(text), samples=True), None
 
 
 def _module(name: str) -> ModuleType:
@@ -87,7 +88,7 @@ def _module(name: str) -> ModuleType:
             return _imported(name, lambda: importlib.import_module(name))
         raise NotFound(f"there is no module '{name}'", hint=_FORMS)
     spec = importlib.util.spec_from_file_location(Path(name).stem, name)
-    if spec is None or spec.loader is None or not Path(name).is_file():
+    if spec is None or spec.loader is None or not os.path.isfile(name):
         raise NotFound(f"there is no file '{name}'", hint="check the path")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from assay.runtime.memory import stated
+from assay.memory import stated
 
 DISTURBED = 0.1
 """Times are disturbed if other processes used more than this part of the machine meanwhile."""

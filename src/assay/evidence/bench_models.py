@@ -182,10 +182,10 @@ def torch_model(subject: Subject) -> tuple[Any, tuple[Any, ...], dict[str, Any]]
 
 
 def read_program(path: Path) -> Any:
-    """The program in a file of torch.export."""
+    """The program in a file of torch.export, with its example inputs."""
     from assay.frontends.torch import archive
 
-    return archive.read_program(path)
+    return archive.read_program(path, samples=True)
 
 
 def _exported(subject: Subject, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -88,7 +88,7 @@ def loop(trip: Array | None, go: Array | None, *carried: Any, regions: Sequence[
     iteration = 0
     running = go is None or bool(go.reshape(-1)[0])
     while running and (trip is None or iteration < int(trip.reshape(-1)[0])):
-        body.check_iterations(iteration)
+        body.check_iterations(iteration, collected[-1] if collected else ())
         goes_on, *results = body.run(np.asarray(iteration, np.int64), np.asarray(running), *state)
         state = tuple(results[: len(carried)])
         collected.append(tuple(results[len(carried) :]))

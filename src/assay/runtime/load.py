@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.errors import ImportFailed, LimitExceeded, NotFound
+from assay.errors import AssayError, ImportFailed, NotFound
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph
 from assay.ir.types import Type
@@ -60,7 +62,7 @@ def read(source: str | Path | ExportedProgram, limits: Limits = DEFAULT) -> Load
         if not isinstance(source, str | Path):
             return _of_program(source)
         path = Path(source)
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise NotFound(f"there is no model file '{path}'", hint="check the path")
         reader = _READERS.get(path.suffix.lower(), _of_any)
         return reader(path, limits)
@@ -73,11 +75,13 @@ def _of_onnx(path: Path, limits: Limits) -> Loaded:
 
 
 def _of_file(path: Path, limits: Limits) -> Loaded:
-    if path.stat().st_size > limits.model_bytes:
-        raise LimitExceeded(f"'{path}' has more than {limits.model_bytes} bytes", hint="raise Limits.model_bytes")
     from assay.frontends.torch.archive import read_program
 
-    return _of_program(read_program(path), shared=True)
+    program = read_program(path, limits)
+    try:
+        return _of_program(program, shared=True)
+    except AssayError as error:
+        raise error.located(str(path)) from error.__cause__
 
 
 def _of_program(program: Any, *, shared: bool = False) -> Loaded:
@@ -99,9 +103,16 @@ _READERS: dict[str, Callable[[Path, Limits], Loaded]] = {".onnx": _of_onnx, ".pt
 
 def _of_any(path: Path, limits: Limits) -> Loaded:
     """A file whose name says nothing is taken for ONNX, unless it is one of torch's without a graph to run."""
-    inside = zipfile.ZipFile(path).namelist() if zipfile.is_zipfile(path) else []
+    inside = _names_in(path)
     if any("/code/" in name for name in inside):
         raise ImportFailed(f"'{path}' is a TorchScript archive, which is not taken", hint=_EXPORT)
     if any(name.endswith("/data.pkl") for name in inside) or path.suffix.lower() in _WEIGHTS:
         raise ImportFailed(f"'{path}' holds weights and no graph", hint=f"build the model, load them, and {_EXPORT}")
     return _of_onnx(path, limits)
+
+
+def _names_in(path: Path) -> list[str]:
+    """What a zip file holds; nothing if it is none, or a damaged one."""
+    with suppress(zipfile.BadZipFile, NotImplementedError, UnicodeError, OSError), zipfile.ZipFile(path) as archive:
+        return archive.namelist()
+    return []

@@ -24,6 +24,7 @@ from assay.runtime.results import handed_out
 from assay.runtime.targets import default_target, make_target
 from assay.runtime.variants import Known, Variants, deciding_inputs, symbolic_inputs
 from assay.targets.base import Bodies, Event, Executable, Observer, Target
+from assay.targets.budget import Allowance, Budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +138,21 @@ class Session:
         """The names of the outputs, in order."""
         return tuple(name for name in self.source.output_names if name not in self.memory.renewals)
 
-    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
+    def run(
+        self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None, *, budget: Budget | None = None
+    ) -> dict[str, Any]:
         """The outputs by name (all, or those asked for). BadFeed says in a sentence what does not fit.
 
-        An input that the model changes in place is changed: the array that was fed gets the new content.
+        An input that the model changes in place is changed: the array that was fed gets the new content. A run that
+        uses up its budget ends with RunStopped or OutOfMemory and changes nothing; the session can be used again.
         """
         wanted = self._known(self.output_names if outputs is None else outputs, self.output_names, "output")
+        allowance = None if budget is None else budget.begin()
         if not self.memory.renewals:
-            by_name = self._results(self._given(feeds))
+            by_name = self._results(self._given(feeds), allowance)
         else:
             with self._running:
-                by_name = self._renewed(feeds)
+                by_name = self._renewed(feeds, allowance)
         return {name: by_name[name] for name in wanted}
 
     def reset(self) -> None:
@@ -204,13 +209,14 @@ class Session:
     def _given(self, feeds: Mapping[str, Any]) -> list[Any]:
         return check_feeds(self.source, {**self.state, **feeds})
 
-    def _results(self, given: Sequence[Any]) -> dict[str, Any]:
-        return dict(zip(self.source.output_names, handed_out(self._chosen(given).run(given)), strict=True))
+    def _results(self, given: Sequence[Any], allowance: Allowance | None) -> dict[str, Any]:
+        results = handed_out(self._chosen(given).run(given, None, allowance))
+        return dict(zip(self.source.output_names, results, strict=True))
 
-    def _renewed(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    def _renewed(self, feeds: Mapping[str, Any], allowance: Allowance | None) -> dict[str, Any]:
         """The outputs of a run that leaves new content in the state and in inputs that were fed."""
         places = {name: place_of(name, feeds) for name in self.memory.renewals.values() if name not in self.state}
-        by_name = self._results(self._given(feeds))
+        by_name = self._results(self._given(feeds), allowance)
         for output, name in self.memory.renewals.items():
             content = by_name.pop(output)
             if name in self.state:
@@ -352,16 +358,25 @@ class Program:
             if place >= len(plan.graph.inputs) and place not in self._outputs:
                 stage.frees.append(place)
 
-    def run(self, inputs: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
-        """The graph's outputs."""
+    def run(
+        self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
+    ) -> tuple[Any, ...]:
+        """The graph's outputs. RunStopped and OutOfMemory when the allowance is used up."""
         values = [*inputs, *self._fixed]
         for stage in self._stages:
-            results = stage.executable.run([values[place] for place in stage.reads], observer)
+            if allowance is not None:
+                allowance.held = self._held(values)
+            results = stage.executable.run([values[place] for place in stage.reads], observer, allowance)
             for place, result in zip(stage.writes, results, strict=True):
                 values[place] = result
             for place in stage.frees:
                 values[place] = None
         return tuple([values[place] for place in self._outputs])
+
+    def _held(self, values: Sequence[Any]) -> int:
+        """The bytes of what segments have made so far and others still need."""
+        made = (values[place] for stage in self._stages for place in stage.writes)
+        return sum(getattr(value, "nbytes", 0) for value in made)
 
     @property
     def addressed(self) -> set[int]:

@@ -22,11 +22,11 @@ from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Origin, Value
 from assay.ir.types import size_in_bytes
 from assay.limits import DEFAULT
+from assay.memory import free_memory, with_room
 from assay.ops.lowering import lower
 from assay.passes.hoist import hoist
 from assay.passes.layout import take_as_laid_out
 from assay.runtime.graph_cache import lowered_graph
-from assay.runtime.memory import free_memory, with_room
 from assay.runtime.session import Program, optimized, place_program
 from assay.runtime.stages import stage
 from assay.runtime.targets import default_target, make_target

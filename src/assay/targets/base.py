@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from assay.ir.dtypes import is_array, read_only
 from assay.ir.graph import Graph, Node
+from assay.targets.budget import Allowance
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ def _protected(result: Any) -> Any:
 
 Observer: TypeAlias = Callable[[Event], None]
 
-Bodies: TypeAlias = Mapping[Graph, Callable[[Sequence[Any], Observer | None], tuple[Any, ...]]]
+Bodies: TypeAlias = Mapping[Graph, Callable[[Sequence[Any], Observer | None, Allowance | None], tuple[Any, ...]]]
 """Bodies of nodes that somebody has compiled: functions of their inputs, then of what they capture."""
 
 
@@ -64,8 +65,13 @@ class Executable(Protocol):
         """The inputs that are read by address alone: a tensor of torch's in host memory will do as well as an array."""
         ...
 
-    def run(self, inputs: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
-        """The segment's outputs for its inputs, in order. Safe to call from several threads."""
+    def run(
+        self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
+    ) -> tuple[Any, ...]:
+        """The segment's outputs for its inputs, in order. Safe to call from several threads.
+
+        RunStopped and OutOfMemory when the allowance is used up.
+        """
         ...
 
     @property

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +16,16 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import assay
+from assay import memory
 from assay.errors import ImportFailed, LimitExceeded
 from assay.frontends.onnx import load
+from assay.frontends.onnx.counting import check_expanded_size
+from assay.frontends.onnx.importer import Importer, Scope
 from assay.frontends.onnx.registry import entered
 from assay.frontends.onnx.schema import STANDARD, version_of
 from assay.ir.printer import print_graph
 from assay.ir.verify import verify
-from assay.limits import Limits
+from assay.limits import DEFAULT, Limits
 from assay.ops.lowering import lower
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -172,22 +180,63 @@ def external(folder: Path, name: str, array: np.ndarray, offset: int) -> TensorP
     return tensor
 
 
-def test_external_data_is_mapped_not_read(tmp_path: Path) -> None:
-    weights = np.arange(3, dtype=np.float32)
+def with_external(folder: Path, weights: np.ndarray, shape: Any = (2, 3)) -> Path:
     proto = model(
         [helper.make_node("Add", ["x", "w"], ["y"])],
-        [info("x")],
+        [info("x", shape=shape)],
         ["y"],
-        initializer=[external(tmp_path, "w.bin", weights, 16)],
+        initializer=[external(folder, "w.bin", weights, 16)],
     )
-    path = tmp_path / "model.onnx"
+    path = folder / "model.onnx"
     path.write_bytes(proto.SerializeToString())
-    graph = load(path)
-    stored = next(iter(graph.constants.values()))
-    while not isinstance(stored, np.memmap) and stored.base is not None:
-        stored = stored.base
-    assert isinstance(stored, np.memmap)
+    return path
+
+
+def origin_of_memory(array: np.ndarray) -> Any:
+    found: Any = array
+    while isinstance(found, np.ndarray) and not isinstance(found, np.memmap) and found.base is not None:
+        found = found.base
+    return found
+
+
+@pytest.mark.parametrize("roomy", [True, False])
+def test_external_data_is_mapped_only_where_there_is_no_room(
+    roomy: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = np.arange(3, dtype=np.float32)
+    path = with_external(tmp_path, weights)
+    monkeypatch.setattr(memory, "free_memory", lambda: 1 << 40 if roomy else 40)
+    stored = next(iter(load(path).constants.values()))
+    assert isinstance(origin_of_memory(stored), np.memmap) != roomy
+    assert not stored.flags.writeable
     np.testing.assert_array_equal(assay.InferenceSession(path).run(None, {"x": X})[0], X + weights)
+
+
+AFTERWARDS = {
+    "cut off": "os.truncate(data, 0)",
+    "cut in the middle": "os.truncate(data, os.path.getsize(data) // 2)",
+    "removed": "os.remove(data)",
+    "overwritten": "open(data, 'r+b').write(bytes(os.path.getsize(data)))",
+}
+
+
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+@pytest.mark.parametrize("deed", AFTERWARDS)
+def test_what_becomes_of_a_data_file_after_loading_does_no_harm(deed: str, target: str, tmp_path: Path) -> None:
+    path = with_external(tmp_path, np.ones((30_000, 3), np.float32), [3])
+    program = f"""
+import os, sys
+import numpy as np, assay
+path, data, target = sys.argv[1:]
+session = assay.InferenceSession(path, target=target)
+{AFTERWARDS[deed]}
+x = np.ones(3, np.float32)
+assert (session.run(None, {{"x": x}})[0] == 2).all()
+assert (session.observe({{"x": x}})["y"] == 2).all()
+"""
+    arguments = [str(path), str(tmp_path / "w.bin"), target]
+    done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.returncode, done.stderr)
 
 
 def test_external_data_needs_a_folder(tmp_path: Path) -> None:
@@ -241,3 +290,81 @@ def test_the_symbolic_graph_reads_as_text() -> None:
 def test_an_unknown_op_names_close_ones() -> None:
     with pytest.raises(ImportFailed, match="did you mean Relu"):
         load(model([helper.make_node("Rellu", ["x"], ["y"])], [info("x")], ["y"]))
+
+
+# --- functions that call functions
+
+
+def nested_calls(levels: int, calls: int, *, body: bool = False) -> onnx.ModelProto:
+    """Functions each of which calls the next one several times; the last one negates."""
+
+    def function(level: int) -> onnx.FunctionProto:
+        last = level == levels - 1
+        names = ["x", *(f"v{i}" for i in range(calls - 1)), "y"]
+        make = (lambda a, b: helper.make_node("Neg", [a], [b])) if last else caller(level + 1)
+        nodes = [make(a, b) for a, b in itertools.pairwise(names)]
+        opsets = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
+        return helper.make_function("own", f"f{level}", ["x"], ["y"], nodes, opsets)
+
+    def caller(level: int) -> Callable[[str, str], onnx.NodeProto]:
+        return lambda a, b: helper.make_node(f"f{level}", [a], [b], domain="own")
+
+    first = caller(0)("x", "y")
+    if body:
+        branch = helper.make_graph([caller(0)("x", "z")], "b", [], [helper.make_empty_tensor_value_info("z")])
+        first = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+    flag = helper.make_tensor_value_info("c", TensorProto.BOOL, [])
+    graph = helper.make_graph(
+        [first], "g", [info("x"), *([flag] if body else [])], [helper.make_empty_tensor_value_info("y")]
+    )
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("own", 1)]
+    functions = [function(level) for level in range(levels)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9, functions=functions)
+
+
+@pytest.mark.parametrize("body", [False, True])
+def test_functions_that_blow_up_are_counted_and_not_expanded(body: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million million nodes are refused without making one of them."""
+
+    def never(*arguments: Any, **options: Any) -> Any:
+        raise AssertionError("this expands")
+
+    proto = nested_calls(12, 10, body=body)
+    with monkeypatch.context() as patched:
+        patched.setattr(Importer, "expand", never)
+        with pytest.raises(
+            LimitExceeded, match=rf"{'2' if body else '1'}\d{{12}} with its functions expanded"
+        ) as caught:
+            load(proto)
+    assert caught.value.where
+
+
+@pytest.mark.parametrize(("levels", "calls"), [(1, 1), (1, 5), (2, 3), (3, 4), (31, 1)])
+@pytest.mark.parametrize("body", [False, True])
+def test_nodes_are_counted_as_they_are_expanded(levels: int, calls: int, body: bool) -> None:
+    proto = nested_calls(levels, calls, body=body)
+    importer = Importer.of_model(proto, None, DEFAULT)
+    importer.graph(proto.graph, Scope(), root=True)
+    check_expanded_size(proto, replace(DEFAULT, nodes=importer.count))
+    with pytest.raises(LimitExceeded):
+        check_expanded_size(proto, replace(DEFAULT, nodes=importer.count - 1))
+
+
+def test_functions_that_call_each_other_are_refused() -> None:
+    proto = nested_calls(3, 2)
+    proto.functions[2].node[0].CopyFrom(helper.make_node("f0", ["x"], ["v0"], domain="own"))
+    with pytest.raises(LimitExceeded, match="may not call itself"):
+        load(proto)
+
+
+def test_long_names_in_functions_take_no_more_memory_with_every_call() -> None:
+    proto = nested_calls(3, 10)
+    for function in proto.functions:
+        for node in function.node:
+            node.name = f"{node.name}{'n' * 5000}"
+            node.input[:] = [name if name == "x" else name + "v" * 5000 for name in node.input]
+            node.output[:] = [name if name == "y" else name + "v" * 5000 for name in node.output]
+    graph = load(proto)
+    assert len(graph.nodes) == 1000
+    assert sum(map(len, graph.names)) < 1_500_000
+    np.testing.assert_array_equal(assay.InferenceSession(proto.SerializeToString()).run(None, {"x": X})[0], X)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -13,6 +15,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from assay.errors import AssayError, ImportFailed, LimitExceeded
+from assay.frontends.onnx.counting import check_expanded_size
 from assay.frontends.onnx.external import ExternalData
 from assay.frontends.onnx.schema import check_counts, defaults_of, version_of
 from assay.frontends.onnx.tensors import tensor_to_array
@@ -40,16 +43,20 @@ def _read(source: str | Path | bytes | onnx.ModelProto, limits: Limits) -> tuple
     if isinstance(source, bytes):
         return _parse(source, "the given bytes", limits), None
     path = Path(source)
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise ImportFailed(f"there is no model file '{path}'", hint="check the path")
-    if path.stat().st_size > limits.model_bytes:
-        raise LimitExceeded(f"'{path}' has more than {limits.model_bytes} bytes", hint="raise Limits.model_bytes")
-    return _parse(path.read_bytes(), str(path), limits), path.parent
+    try:
+        with path.open("rb") as file:
+            data = file.read(limits.model_bytes + 1)
+    except (OSError, MemoryError) as error:
+        raise ImportFailed(f"'{path}' cannot be read: {error}", hint="check the file and its rights") from error
+    return _parse(data, str(path), limits), path.parent
 
 
 def _parse(data: bytes, where: str, limits: Limits) -> onnx.ModelProto:
     if len(data) > limits.model_bytes:
-        raise LimitExceeded(f"the model has more than {limits.model_bytes} bytes", hint="raise Limits.model_bytes")
+        message = f"the model has more than {limits.model_bytes} bytes"
+        raise LimitExceeded(message, where=where, hint="raise Limits.model_bytes")
     model = onnx.ModelProto()
     try:
         model.ParseFromString(data)
@@ -66,11 +73,14 @@ def _parse(data: bytes, where: str, limits: Limits) -> onnx.ModelProto:
 def import_model(model: onnx.ModelProto, folder: Path | None = None, limits: Limits = DEFAULT) -> Graph:
     """The symbolic graph of a ModelProto; `folder` is where external data may lie."""
     try:
+        check_expanded_size(model, limits)
         return Importer.of_model(model, folder, limits).graph(model.graph, Scope(), root=True)
     except AssayError:
         raise
     except RecursionError as error:
         raise LimitExceeded("the model nests too deeply", where=f"graph '{model.graph.name}'") from error
+    except MemoryError as error:
+        raise LimitExceeded("there is not enough memory to load this", where=f"graph '{model.graph.name}'") from error
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, UnicodeError, OverflowError) as error:
         raise ImportFailed(f"{type(error).__name__}: {error}", where=f"graph '{model.graph.name}'") from error
 
@@ -292,7 +302,7 @@ class Importer:
         defaults = {attribute.name: attribute for attribute in function.attribute_proto}
         arguments = {k: v for k, v in {**defaults, **given}.items() if v is not None}
         name = proto.name or next((n for n in proto.output if n), function.name)
-        inner = Scope(attrs=arguments, path=f"{scope.path}{name}/", depth=scope.depth + 1)
+        inner = Scope(attrs=arguments, path=f"{scope.path}{_short(name)}/", depth=scope.depth + 1)
         where = f"call of function '{function.name}' at '{name}'"
         if len(proto.input) > len(function.input) or len(proto.output) > len(function.output):
             raise ImportFailed("a function is called with more inputs or outputs than it has", where=where)
@@ -305,9 +315,8 @@ class Importer:
                 if actual in scope.values:
                     raise ImportFailed(f"the value '{actual}' is defined twice", where=where)
                 scope.values[actual] = self._use(inner, formal, where)
-        scope.values.update(
-            {f"{inner.path}{k}": v for k, v in inner.values.items() if f"{inner.path}{k}" not in scope.values}
-        )
+        for key, value in inner.values.items():
+            scope.values.setdefault(f"{inner.path}{_short(key)}", value)
         return nodes
 
     def expand(self, function: onnx.FunctionProto, scope: Scope) -> list[Node]:
@@ -318,6 +327,14 @@ class Importer:
         nodes = own.nodes(body, scope, {info.name: info.type for info in function.value_info})
         self.count = own.count
         return nodes
+
+
+def _short(name: str) -> str:
+    """A name as part of a path; every call repeats the names in a function, so they must not be of any length."""
+    return name if len(name) <= _LONGEST else f"{name[:_LONGEST]}~{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+
+
+_LONGEST = 200
 
 
 def _type(info: onnx.ValueInfoProto, root: bool) -> Type:

@@ -18,7 +18,7 @@ from assay.limits import Limits
 
 
 def tensor_to_array(proto: onnx.TensorProto, external: ExternalData, limits: Limits) -> Array:
-    """The content of a tensor; external data stays where it is, mapped into memory.
+    """The content of a tensor; one in external data is a view of its file's content.
 
     ImportFailed names the tensor if its sizes, data or file do not fit together.
     """

@@ -14,12 +14,13 @@ from assay.limits import Limits
 from assay.ops.lowering import adapt
 from assay.targets.base import YES, Bodies, Executable, Probe, Support
 from assay.targets.cpu import kernels, scalar
+from assay.targets.cpu.compiler import find_compiler, search
 from assay.targets.cpu.executable import CpuExecutable
 from assay.targets.cpu.norms import fold_norms
 from assay.targets.cpu.prepack import prepack
 from assay.targets.cpu.registry import EMITTERS
 from assay.targets.cpu.tensors import dtype_of, shape_of, unclear_broadcast
-from assay.targets.cpu.toolchain import find_compiler, shared_toolchain
+from assay.targets.cpu.toolchain import shared_toolchain
 
 __all__ = ["CpuTarget", "kernels"]
 
@@ -34,8 +35,9 @@ class CpuTarget:
 
     def probe(self) -> Probe:
         """Which compiler is there; the target can be asked for even if there is none."""
-        compiler = find_compiler()
-        return Probe(True, details={"compiler": "none" if compiler is None else compiler.path})
+        found = search()
+        details = {"compiler": "none" if found.compiler is None else str(found.compiler)}
+        return Probe(True, details={**details, **({"but": found.complaint} if found.complaint else {})})
 
     def support(self, node: Node) -> Support:
         """Whether this node has a kernel, and if not why."""
@@ -72,7 +74,8 @@ class CpuTarget:
 
 @cache
 def _no_compiler() -> str:
-    reason = "there is no C compiler"
+    complaint = search().complaint
+    reason = f"there is no C compiler ({complaint})" if complaint else "there is no C compiler"
     warnings.warn(
         f"{reason}: everything runs on the reference target; install gcc or clang, or set CC",
         RuntimeWarning,

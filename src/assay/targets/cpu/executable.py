@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 import mmap
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from assay.errors import LimitExceeded, RunFailed
+from assay.errors import LimitExceeded, OutOfMemory, RunFailed
+from assay.ir.dims import evaluate
 from assay.ir.dtypes import Array, is_array, read_only
-from assay.ir.graph import Graph, Value
+from assay.ir.graph import Graph, Node, Value
+from assay.ir.types import TensorType, Type
 from assay.limits import Limits
+from assay.memory import LARGE, check_room
 from assay.targets.base import Event, Observer
+from assay.targets.budget import Allowance
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.tape import encode
 from assay.targets.cpu.toolchain import Kernel, Toolchain
 from assay.targets.cpu.views import View
 
-_TOO_LARGE = -2
+_NO_MEMORY, _TOO_LARGE = -1, -2
+_TOO_LITTLE = "there is not enough memory to run this"
 _LINE = 64
 """Bytes; results begin at multiples of it."""
 _READY_PAGES = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
-_MACHINE = Kernel('#include "machine.c"\n')
+_MACHINE = Kernel('#include "machine.c"\n', entry="frame_run")
 
 
 class CpuExecutable:
@@ -60,30 +66,59 @@ class CpuExecutable:
         self._plain: CpuExecutable | None = None
         self._lock = threading.Lock()
 
-    def run(self, inputs: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
-        """The outputs. With an observer, the values of all nodes are computed, each by itself."""
+    def run(
+        self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
+    ) -> tuple[Any, ...]:
+        """The outputs. With an observer, the values of all nodes are computed, each by itself.
+
+        An allowance is looked at between kernels: one that is under way comes to its end.
+        """
         if observer is not None:
             return self._observed(inputs, observer)
-        return self._run(list(map(_dense, inputs)), None)
+        arrays = list(map(_dense, inputs))
+        try:
+            return self._run(arrays, None, allowance)
+        except OutOfMemory as error:
+            raise error.located(self._largest(arrays)) from error.__cause__
 
     @property
     def peak_bytes(self) -> int:
         """The size of the arena, the largest if runs overlap; inputs, constants and results come on top."""
         return max((frame.peak() for frame in self._frames), default=0)
 
-    def _run(self, arrays: Sequence[Any], times: Array | None) -> tuple[Any, ...]:
+    def _run(self, arrays: Sequence[Any], times: Array | None, allowance: Allowance | None = None) -> tuple[Any, ...]:
         frame = self._frames.pop() if self._frames else _Frame(self._machine, self._tape)
         symbols = tuple(arrays[index].shape[axis] for index, axis in self._sources)
         layout = frame.fit(symbols, self._results)
-        blocks = [np.empty(size, np.uint8) for size in layout.blocks] if arrays else _side_by_side(layout.blocks)
+        if layout.large or allowance is not None:
+            self._check_memory(layout, frame, allowance)
+        blocks = _memory(layout.blocks, together=not arrays)
         places = [*map(_place, arrays), *self._constant_places, *map(_address, blocks)]
-        failed = frame.run(places, thread_count(), times)
+        failed = frame.run(places, thread_count(), times, allowance)
         self._frames.append(frame)
+        if failed < 0 and allowance is not None:
+            raise allowance.stopped(self._next_node(-2 - failed))
         if failed:
             node, message = self._plan.tape.errors[failed - 1]
             raise RunFailed(f"{node.op}: {message}", where=str(node.origin))
         memory = [*arrays, *self._constants, *blocks]
         return tuple(_array(memory[out.memory], out) for out in layout.outputs)
+
+    def _check_memory(self, layout: _Layout, frame: _Frame, allowance: Allowance | None) -> None:
+        """OutOfMemory if there is less than the run takes, or it may take less."""
+        results, arena = sum(layout.blocks), frame.peak()
+        check_room(results + max(arena - frame.touched, 0), "this run")
+        if allowance is not None:
+            allowance.check_memory(results + arena, "")
+
+    def _next_node(self, step: int) -> Node | None:
+        return next((node for each in self._encoded.order[step:] for node in each.nodes), None)
+
+    def _largest(self, arrays: Sequence[Array]) -> str:
+        """The node that makes the largest result of a run with these inputs."""
+        bound = {name: arrays[index].shape[axis] for name, (index, axis) in self._plan.sources.items()}
+        largest = max(self.graph.nodes, key=lambda node: max((_size(v.type, bound) for v in node.outputs), default=0))
+        return str(largest.origin)
 
     def _observed(self, inputs: Sequence[Any], observer: Observer) -> tuple[Any, ...]:
         """Run the unfused program in which every value is an output, and tell of its nodes in order."""
@@ -115,10 +150,11 @@ class CpuExecutable:
 class _Layout:
     """The sizes of the result blocks, and where the outputs lie in all memory, for one binding of the symbols."""
 
-    __slots__ = ("blocks", "outputs")
+    __slots__ = ("blocks", "large", "outputs")
 
-    def __init__(self, blocks: list[int], outputs: list[_Output]) -> None:
+    def __init__(self, blocks: list[int], outputs: list[_Output], arena: int) -> None:
         self.blocks, self.outputs = blocks, outputs
+        self.large = sum(blocks) + arena >= LARGE
 
 
 class _Output:
@@ -143,15 +179,15 @@ class _Results:
         wanted = [slot(dim) for view in plan.outputs for dim in (view.offset, *view.shape, *view.strides)]
         self.slots = np.array([*self.blocks, *wanted], np.int32)
 
-    def layout(self, sizes: list[int]) -> _Layout:
-        """The layout for the sizes that the machine gave for `slots`."""
+    def layout(self, sizes: list[int], arena: int) -> _Layout:
+        """The layout for the sizes that the machine gave for `slots`, beside an arena of so many bytes."""
         outputs: list[_Output] = []
         at = len(self.blocks)
         for memory, view in self.views:
             count = 1 + 2 * view.rank
             outputs.append(_Output(memory, view, sizes[at : at + count]))
             at += count
-        return _Layout(sizes[: len(self.blocks)], outputs)
+        return _Layout(sizes[: len(self.blocks)], outputs, arena)
 
 
 class _Frame:
@@ -161,9 +197,11 @@ class _Frame:
         self._machine, self._tape = machine, tape
         self._frame = machine.frame_new(tape)
         if not self._frame:
-            raise RunFailed("there is not enough memory to run this")
+            raise OutOfMemory(_TOO_LITTLE)
         self._fitted: tuple[int, ...] | None = None
         self._layout: _Layout | None = None
+        self._arena = self.touched = 0
+        """Bytes of the arena, and those of it that runs have used, so that they have their memory."""
 
     def fit(self, symbols: tuple[int, ...], results: _Results) -> _Layout:
         if self._layout is not None and symbols == self._fitted:
@@ -177,18 +215,22 @@ class _Frame:
         if failed == _TOO_LARGE:
             raise LimitExceeded("a tensor would exceed the limit", hint="check the sizes, or raise Limits.tensor_bytes")
         if failed:
-            raise RunFailed("there is not enough memory to run this")
-        self._layout = results.layout(sizes.tolist())
+            raise OutOfMemory(_TOO_LITTLE)
+        peak = self.peak()
+        if not self._arena // 4 <= peak <= self._arena:  # the machine took another arena
+            self._arena, self.touched = peak, 0
+        self._layout = results.layout(sizes.tolist(), peak)
         self._fitted = symbols
         return self._layout
 
-    def run(self, places: Sequence[int], threads: int, times: Array | None) -> int:
+    def run(self, places: Sequence[int], threads: int, times: Array | None, allowance: Allowance | None) -> int:
         given = (ctypes.c_void_p * len(places))(*places)
-        failed = self._machine.frame_run(
-            self._tape, self._frame, given, threads, None if times is None else _address(times)
-        )
-        if failed < 0:
-            raise RunFailed("there is not enough memory to run this")
+        noted = None if times is None else _address(times)
+        until = None if allowance is None else ctypes.addressof(allowance.stop)
+        self.touched = max(self.touched, self.peak())
+        failed = self._machine.frame_run(self._tape, self._frame, given, threads, noted, until)
+        if failed == _NO_MEMORY:
+            raise OutOfMemory(_TOO_LITTLE)
         return failed
 
     def peak(self) -> int:
@@ -210,6 +252,22 @@ def thread_count() -> int:
 @cache
 def _stated_threads(text: str) -> int:
     return int(text) if text.isdecimal() and int(text) > 0 else len(os.sched_getaffinity(0))
+
+
+def _size(kind: Type, bound: Mapping[str, int]) -> int:
+    """The bytes of a tensor whose symbols stand for these numbers; 0 for what is none."""
+    if not isinstance(kind, TensorType):
+        return 0
+    sizes = (dim if isinstance(dim, int) else evaluate(dim, bound) or 0 for dim in kind.shape or ())
+    return math.prod(sizes) * kind.dtype.numpy.itemsize
+
+
+def _memory(sizes: Sequence[int], *, together: bool) -> list[Array]:
+    """Memory for results; `together` if all of them last equally long."""
+    try:
+        return _side_by_side(sizes) if together else [np.empty(size, np.uint8) for size in sizes]
+    except (MemoryError, OSError) as error:
+        raise OutOfMemory(_TOO_LITTLE) from error
 
 
 def _side_by_side(sizes: Sequence[int]) -> list[Array]:
@@ -267,7 +325,7 @@ def _typed_functions() -> tuple[tuple[str, Any, tuple[Any, ...]], ...]:
         ("frame_new", pointer, (pointer,)),
         ("frame_free", None, (pointer,)),
         ("frame_fit", number, (pointer, pointer, pointer, pointer, number, pointer)),
-        ("frame_run", ctypes.c_int64, (pointer, pointer, pointer, number, pointer)),
+        ("frame_run", ctypes.c_int64, (pointer, pointer, pointer, number, pointer, pointer)),
         ("frame_peak", ctypes.c_int64, (pointer,)),
     )
 

@@ -7,10 +7,10 @@ import itertools
 import os
 import platform
 import shlex
-import shutil
-import subprocess
+import struct
 import sys
 import tempfile
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -19,6 +19,9 @@ from pathlib import Path
 
 from assay.errors import CompileFailed
 from assay.store import Store, digest, open_store
+from assay.targets.cpu.compiler import Compilations, Compiler, TookTooLong, find_compiler, search, seconds_allowed
+
+__all__ = ["FLAGS", "SOURCES", "Compiler", "Kernel", "Toolchain", "find_compiler", "shared_toolchain", "template"]
 
 SOURCES = Path(__file__).parent / "c"
 FLAGS = (
@@ -28,6 +31,9 @@ FLAGS = (
 LIBRARIES = ("-lm", "-lpthread")
 _SPARE = ("/dev/shm",)
 """Where a compiler may write if the folder for temporary files takes nothing."""
+_ROOM = 16 << 20
+_TRIAL = 1 << 20
+"""Bytes that must be free where a compiler writes, and those that are written to see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,31 +41,14 @@ class Kernel:
     """A kernel's source. Equal sources are one kernel."""
 
     source: str
+    entry: str = "kernel"
+    """The function that the library is looked up for."""
 
 
 def template(header: str, **defines: object) -> Kernel:
     """The kernel that `header` of the folder `c` makes under these definitions."""
     lines = [f"#define {name} {value}\n" for name, value in sorted(defines.items())]
     return Kernel("".join(lines) + f'#include "{header}"\n')
-
-
-@dataclass(frozen=True, slots=True)
-class Compiler:
-    """A C compiler of this machine; `identity` tells it from others and from other versions."""
-
-    path: str
-    identity: str
-
-
-@cache
-def find_compiler() -> Compiler | None:
-    """`$CC`, else cc, gcc or clang, whatever comes first; None if there is none."""
-    for name in filter(None, (os.environ.get("CC"), "cc", "gcc", "clang")):
-        found = shutil.which(name)
-        if found is not None:
-            facts = os.stat(found)
-            return Compiler(found, f"{os.path.realpath(found)} {facts.st_size} {facts.st_mtime_ns}")
-    return None
 
 
 class Toolchain:
@@ -71,6 +60,7 @@ class Toolchain:
         self._store = store
         self._identity = digest(compiler.identity, " ".join(self._flags), _machine(), _headers())
         self._loaded: dict[Kernel, ctypes.CDLL] = {}
+        self._given_up = ""
 
     def load(self, kernels: Sequence[Kernel]) -> list[ctypes.CDLL]:
         """The kernels as libraries, in order. CompileFailed says what the compiler said."""
@@ -80,68 +70,126 @@ class Toolchain:
         if fresh:
             _progress(f"compiling {len(fresh)} kernel(s)")
             found.update(zip(fresh, self._compile(fresh), strict=True))
-        for kernel, content in found.items():
-            self._loaded.setdefault(kernel, _loaded(content or b""))
+        for kernel, library in found.items():
+            if library is not None:
+                self._loaded.setdefault(kernel, library)
         return [self._loaded[kernel] for kernel in kernels]
 
-    def _stored(self, kernel: Kernel) -> bytes | None:
-        return None if self._store is None else self._store.get(digest(self._identity, kernel.source))
+    def _stored(self, kernel: Kernel) -> ctypes.CDLL | None:
+        content = None if self._store is None else self._store.get(self._key(kernel))
+        try:
+            return None if content is None else _loaded(content, kernel)
+        except CompileFailed:  # made under a loader that was another one
+            return None
 
-    def _compile(self, kernels: Sequence[Kernel]) -> list[bytes]:
+    def _compile(self, kernels: Sequence[Kernel]) -> list[ctypes.CDLL]:
+        if self._given_up:
+            raise CompileFailed(f"{self._given_up}; it is not tried again in this process")
+        compilations = Compilations(self.compiler, seconds_allowed())
         with _workspace() as folder, ThreadPoolExecutor(len(os.sched_getaffinity(0))) as workers:
             jobs = [
-                workers.submit(self._compile_one, kernel, Path(folder) / f"{index}.so")
+                workers.submit(self._compile_one, compilations, kernel, Path(folder), index)
                 for index, kernel in enumerate(kernels)
             ]
-            return [job.result() for job in jobs]
+            try:
+                return [job.result() for job in jobs]
+            except BaseException as error:
+                self._given_up = error.message if isinstance(error, TookTooLong) else ""
+                workers.shutdown(wait=False, cancel_futures=True)
+                compilations.stop()
+                raise
 
-    def _compile_one(self, kernel: Kernel, target: Path) -> bytes:
+    def _compile_one(self, compilations: Compilations, kernel: Kernel, folder: Path, index: int) -> ctypes.CDLL:
+        """A kernel compiled and loaded; only then is it worth to be kept."""
+        target = folder / f"{index}.so"
         files = ("-iquote", str(SOURCES), "-x", "c", "-", "-o", str(target))
-        command = [self.compiler.path, *self._flags, *files, *LIBRARIES]
-        own = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}  # meant for this process
+        compilations.run((*self._flags, *files, *LIBRARIES), kernel.source, folder)
         try:
-            done = subprocess.run(command, input=kernel.source.encode(), capture_output=True, check=False, env=own)
+            content = target.read_bytes()
+            target.unlink()
         except OSError as error:
-            raise CompileFailed(f"the C compiler could not be run: {error}") from error
-        if done.returncode != 0 or not target.exists():
-            said = done.stderr.decode(errors="replace").strip()
-            raise CompileFailed(f"the C compiler failed: {said[:2000] or done.returncode}")
-        content = target.read_bytes()
-        target.unlink()
+            raise CompileFailed(f"the C compiler '{self.compiler}' made no file: {error.strerror}") from error
+        library = _loaded(content, kernel)
         if self._store is not None:
-            self._store.put(digest(self._identity, kernel.source), content)
-        return content
+            self._store.put(self._key(kernel), content)
+        return library
+
+    def _key(self, kernel: Kernel) -> str:
+        return digest(self._identity, kernel.source)
 
 
 @cache
 def shared_toolchain() -> Toolchain | None:
     """The toolchain of this process, with the further flags of `$ASSAY_CFLAGS`; None without a compiler."""
-    compiler = find_compiler()
-    flags = shlex.split(os.environ.get("ASSAY_CFLAGS", ""))
-    return None if compiler is None else Toolchain(compiler, open_store(), flags=flags)
+    found = search()
+    if found.compiler is None:
+        return None
+    if found.complaint:
+        warnings.warn(f"{found.complaint}: {found.compiler} is used instead", RuntimeWarning, stacklevel=2)
+    flags = os.environ.get("ASSAY_CFLAGS", "")
+    try:
+        return Toolchain(found.compiler, open_store(), flags=shlex.split(flags))
+    except ValueError as error:
+        raise CompileFailed(f"ASSAY_CFLAGS is {flags!r}, which are no flags: {error}") from error
 
 
 def _workspace() -> tempfile.TemporaryDirectory[str]:
     for folder in (None, *_SPARE):
         try:
-            with tempfile.NamedTemporaryFile(dir=folder) as trial:
-                trial.write(b"\0" * 65536)
-                trial.flush()
-            return tempfile.TemporaryDirectory(dir=folder, prefix="assay-")
+            made = tempfile.TemporaryDirectory(dir=folder, prefix="assay-", ignore_cleanup_errors=True)
+            if _has_room(made.name):
+                return made
+            made.cleanup()
         except OSError:
             continue
     raise CompileFailed("the C compiler has nowhere to write", hint="free some space, or set TMPDIR")
 
 
-def _loaded(content: bytes) -> ctypes.CDLL:
-    """A shared object loaded from memory, so that what runs is what was checked."""
+def _has_room(folder: str) -> bool:
+    """Whether a folder takes what compilers write: by what the file system says, and by trying."""
+    found = os.statvfs(folder)
+    if found.f_bavail * found.f_frsize < _ROOM:
+        return False
+    with tempfile.TemporaryFile(dir=folder) as trial:
+        trial.write(bytes(_TRIAL))
+    return True
+
+
+def _loaded(content: bytes, kernel: Kernel) -> ctypes.CDLL:
+    """A shared object loaded from memory, so that what runs is what was checked. CompileFailed if it is none."""
+    if not is_whole(content):
+        raise CompileFailed(f"the C compiler ended well and made no library, but {len(content)} bytes of something")
     handle = os.memfd_create("assay-kernel", os.MFD_CLOEXEC)
     try:
         with open(handle, "wb", closefd=False) as file:
             file.write(content)
-        return ctypes.CDLL(f"/proc/self{_another_spelling()}/fd/{handle}")
+        library = ctypes.CDLL(f"/proc/self{_another_spelling()}/fd/{handle}")
+    except OSError as error:
+        raise CompileFailed(f"what the C compiler made cannot be loaded: {error}") from error
     finally:
         os.close(handle)
+    if not hasattr(library, kernel.entry):
+        raise CompileFailed(f"what the C compiler made has no function '{kernel.entry}'")
+    return library
+
+
+_ELF = struct.Struct("<4sBB10xHHIQQQIHHHHHH")
+_PART = struct.Struct("<IIQQQQQQ")
+_LOADED_PART = 1
+
+
+def is_whole(content: bytes) -> bool:
+    """Whether a shared object has all the bytes that it speaks of; the loader trusts that, and would die."""
+    if len(content) < _ELF.size:
+        return False
+    magic, width, _, _, _, _, _, parts, sections, _, _, part_size, part_count, section_size, section_count, _ = (
+        _ELF.unpack_from(content)
+    )
+    if magic != b"\x7fELF" or width != 2 or part_size != _PART.size or parts + part_count * part_size > len(content):
+        return False
+    found = [_PART.unpack_from(content, parts + index * part_size) for index in range(part_count)]
+    ends = [offset + size for kind, _, offset, _, _, size, _, _ in found if kind == _LOADED_PART]
+    return bool(ends) and max(*ends, sections + section_size * section_count) <= len(content)
 
 
 _spellings = itertools.count()

@@ -9,29 +9,40 @@ formats and stay as they are in both.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 
-from assay.errors import AssayError, LimitExceeded, LowerFailed, RunFailed
+from assay.errors import AssayError, LimitExceeded, LowerFailed, OutOfMemory, RunFailed
 from assay.ir import dtypes
 from assay.ir.dims import Dim, Expr, evaluate
 from assay.ir.dtypes import FLOATS, Array, DType, is_array, read_only
 from assay.ir.facts import SMALL, Fact
 from assay.ir.graph import Graph, Node, Value, captured, used
-from assay.ir.types import MapType, OptionalType, SequenceType, TensorType, Type, UnknownType, symbol_axes
+from assay.ir.types import (
+    MapType,
+    OptionalType,
+    SequenceType,
+    TensorType,
+    Type,
+    UnknownType,
+    size_in_bytes,
+    symbol_axes,
+)
 from assay.limits import Limits
+from assay.memory import LARGE, check_room
 from assay.ops.builder import check_size
 from assay.ops.lowering import lower
 from assay.ops.registry import CORE, Compute, OpDef, as_results, carrier, narrow, widen
 from assay.targets.base import Bodies, Event, Observer
+from assay.targets.budget import Allowance
 from assay.targets.reference.blas import single_threaded
+from assay.targets.reference.watch import Env, Watch, span, values_for
 
 Mode: TypeAlias = Literal["exact", "precise"]
-Env: TypeAlias = dict[Any, Any]
 Kernel: TypeAlias = Callable[[Sequence[Any]], tuple[Any, ...]]
 
 
@@ -43,6 +54,8 @@ class Step:
     definition: OpDef
     kernel: Kernel | None
     sized_at_run: bool
+    large: int
+    """Bytes that the node takes while it runs, if that is known and large; else 0."""
     dead: tuple[Value, ...]
 
 
@@ -68,10 +81,13 @@ class Program:
         self._captured = {region: captured(region) for region in bodies}
         self._late: dict[Any, Program] = {}
 
-    def run(self, inputs: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
+    def run(
+        self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
+    ) -> tuple[Any, ...]:
         """The outputs for these inputs. RunFailed names the node where it went wrong."""
         with np.errstate(all="ignore"), single_threaded():
-            outputs = self.run_in(_values(observer), inputs, observer)
+            watch = None if observer is None and allowance is None else Watch(observer, allowance)
+            outputs = self.run_in(values_for(watch), inputs, watch)
             return tuple(_restored(value, out.type) for value, out in zip(outputs, self.graph.outputs, strict=True))
 
     @property
@@ -79,40 +95,55 @@ class Program:
         """Not known: every result has memory of its own, for as long as it is needed."""
         return None
 
-    def run_in(self, env: Env, inputs: Sequence[Any], observer: Observer | None) -> tuple[Any, ...]:
+    def run_in(self, env: Env, inputs: Sequence[Any], watch: Watch | None) -> tuple[Any, ...]:
         """Run as a region: `env` holds what the enclosing graphs have computed."""
         carry = _widened if self.mode == "precise" else _as_is
         env.update(self._constants)
         env.update((value, carry(given)) for value, given in zip(self.graph.inputs, inputs, strict=True))
         symbols = _bindings(self.graph.inputs, env)
         for step in self._steps:
-            self._run_step(step, env, symbols, observer)
+            self._run_step(step, env, symbols, watch)
         return tuple(env[value] for value in self.graph.outputs)
 
-    def _run_step(self, step: Step, env: Env, symbols: Mapping[str, int], observer: Observer | None) -> None:
+    def _run_step(self, step: Step, env: Env, symbols: Mapping[str, int], watch: Watch | None) -> None:
         node = step.node
         arguments = [None if value is None else env[value] for value in node.inputs]
-        started = time.perf_counter() if observer else 0.0
+        started = time.perf_counter() if watch else 0.0
         try:
-            if step.sized_at_run:
-                self._check_size(step, arguments)
+            if watch is not None and watch.allowance is not None:
+                watch.allowance.check(node)
+            if step.sized_at_run or step.large:
+                self._check_size(step, arguments, watch)
             if step.kernel is not None:
                 results = step.kernel(arguments)
             else:
-                regions = tuple(Body(self, node, region, env, symbols, observer) for region in node.regions)
+                regions = tuple(Body(self, node, region, env, symbols, watch) for region in node.regions)
                 results = as_results(step.definition.reference(*arguments, **node.attrs, regions=regions))
         except AssayError as error:
             raise error.located(str(node.origin)) from error.__cause__
+        except MemoryError as error:
+            raise OutOfMemory(f"{node.op}: {error}", where=str(node.origin)) from error
         except Exception as error:
             raise RunFailed(f"{node.op}: {type(error).__name__}: {error}", where=str(node.origin)) from error
         for value, result in zip(node.outputs, results, strict=True):
             self._check_type(node, value.type, result, symbols)
             env[value] = result
-        if observer is not None:
-            elapsed = time.perf_counter() - started
-            observer(Event(node, tuple(results), elapsed, getattr(env, "bytes", 0)))
+        if watch is not None:
+            self._tell(watch, node, results, time.perf_counter() - started, env)
         for value in step.dead:
             del env[value]
+            if watch is not None:
+                watch.drop(value)
+
+    def _tell(self, watch: Watch, node: Node, results: Sequence[Any], seconds: float, env: Env) -> None:
+        """Let the observer know of a node that has run, and count what it made."""
+        if watch.observer is not None:
+            watch.observer(Event(node, tuple(results), seconds, getattr(env, "bytes", 0)))
+        if watch.allowance is not None and watch.counts:
+            for value, result in zip(node.outputs, results, strict=True):
+                watch.keep(value, span(result))
+            watch.drop(node)
+            watch.allowance.check_memory(0, str(node.origin))
 
     def _prepare(self, node: Node, dead: tuple[Value, ...]) -> Step:
         definition = CORE.get(node.op)
@@ -120,17 +151,28 @@ class Program:
             raise RunFailed(f"the oracle has no op '{node.op}'", where=str(node.origin))
         sized_at_run = not definition.regions and not all(_is_static(value.type) for value in node.outputs)
         kernel = None if definition.regions else make_kernel(definition, node, self.mode)
-        return Step(node, definition, kernel, sized_at_run, dead)
+        fixed = [value.type for value in node.outputs if not sized_at_run and not definition.regions]
+        taken = sum(_bytes_taken(kind, definition) for kind in fixed)
+        return Step(node, definition, kernel, sized_at_run, taken if taken >= LARGE else 0, dead)
 
-    def _check_size(self, step: Step, arguments: Sequence[Any]) -> None:
-        """Ask the shape rule how large the results will be, before they are made."""
+    def _check_size(self, step: Step, arguments: Sequence[Any], watch: Watch | None) -> None:
+        """See that there is memory for the results, before they are made; the shape rule tells of unknown sizes."""
+        needed = step.large if not step.sized_at_run else self._check_shapes(step, arguments)
+        check_room(needed, step.node.op)
+        if watch is not None and watch.allowance is not None:
+            watch.allowance.check_memory(needed, "")
+
+    def _check_shapes(self, step: Step, arguments: Sequence[Any]) -> int:
+        """The bytes that a node takes for these arguments; LimitExceeded if a result is larger than allowed."""
         facts = [
             None if value is None else _runtime_fact(value.type, argument)
             for value, argument in zip(step.node.inputs, arguments, strict=True)
         ]
-        for kind in step.definition.infer(facts, step.node.attrs):
+        kinds = step.definition.infer(facts, step.node.attrs)
+        for kind in kinds:
             if isinstance(kind, TensorType) and kind.shape is not None:
                 check_size(kind.shape, kind.dtype, self.limits)
+        return sum(_bytes_taken(kind, step.definition) for kind in kinds)
 
     def _check_type(self, node: Node, kind: Type, result: Any, symbols: Mapping[str, int]) -> None:
         if not isinstance(kind, TensorType):
@@ -169,63 +211,49 @@ class Program:
             found = self._late[key] = Program(lowered, self.mode, self.limits, {})
         return found
 
-    def run_body(self, graph: Graph, env: Env, inputs: Sequence[Any], observer: Observer | None) -> tuple[Any, ...]:
+    def run_body(self, graph: Graph, env: Env, inputs: Sequence[Any], watch: Watch | None) -> tuple[Any, ...]:
         """Run a region of one of this graph's nodes; `env` holds what it captures."""
         compiled = self._compiled.get(graph)
         if compiled is None:
-            return self._bodies[graph].run_in(env, inputs, observer)
-        return compiled([*inputs, *(env[value] for value in self._captured[graph])], observer)
-
-
-class Counted(dict[Any, Any]):
-    """The values of a run that somebody watches: `bytes` is what the arrays among them take."""
-
-    bytes = 0
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self.bytes += _size(value) - _size(self.get(key))
-        super().__setitem__(key, value)
-
-    def __delitem__(self, key: Any) -> None:
-        self.bytes -= _size(self[key])
-        super().__delitem__(key)
-
-    def update(self, items: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Set several; `dict` would do it past `__setitem__`."""
-        for key, value in dict(items).items():
-            self[key] = value
-
-
-def _values(observer: Observer | None) -> Env:
-    return {} if observer is None else Counted()
-
-
-def _size(value: Any) -> int:
-    return value.nbytes if is_array(value) else 0
+            return self._bodies[graph].run_in(env, inputs, watch)
+        given = [*inputs, *(env[value] for value in self._captured[graph])]
+        return compiled(given, watch and watch.observer, watch and watch.allowance)
 
 
 class Body:
     """A region as control-flow references see it: a function, with what they need to know of its graph."""
 
     def __init__(
-        self, owner: Program, node: Node, graph: Graph, env: Env, symbols: Mapping[str, int], observer: Observer | None
+        self, owner: Program, node: Node, graph: Graph, env: Env, symbols: Mapping[str, int], watch: Watch | None
     ) -> None:
         self.graph = graph
-        self._owner, self._node, self._env, self._symbols, self._observer = owner, node, env, symbols, observer
+        self._owner, self._node, self._env, self._symbols, self._watch = owner, node, env, symbols, watch
+        self._collected = self._looked_at = 0
 
     def run(self, *inputs: Any) -> tuple[Any, ...]:
         """The region's outputs."""
-        return self._owner.run_body(self.graph, self._env, inputs, self._observer)
+        return self._owner.run_body(self.graph, self._env, inputs, self._watch)
 
     def lower_and_run(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
         """Lower a region of source ops for these inputs, then run it."""
         program = self._owner.late(self._node, inputs)
-        return program.run_in(_values(self._observer), inputs, self._observer)
+        return program.run_in(values_for(self._watch), inputs, self._watch)
 
-    def check_iterations(self, iteration: int) -> None:
-        """LimitExceeded when a loop has run too often."""
+    def check_iterations(self, iteration: int, collected: Sequence[Any]) -> None:
+        """LimitExceeded when a loop has run too often, or has collected too much with what came last."""
         if iteration >= self._owner.limits.loop_iterations:
             raise LimitExceeded(f"a loop ran {iteration} times", hint="raise Limits.loop_iterations if it should")
+        self._collected += sum(map(span, collected))
+        if self._collected > self._owner.limits.tensor_bytes:
+            message = f"a loop collected {self._collected} bytes in {iteration} iterations"
+            raise LimitExceeded(message, hint="raise Limits.tensor_bytes if it should")
+        if self._collected - self._looked_at >= LARGE:  # as much again is needed to put it together
+            check_room(self._collected, "what a loop collects")
+            self._looked_at = self._collected
+        if self._watch is not None and self._watch.allowance is not None:
+            self._watch.allowance.check(self._node)
+            self._watch.keep(self._node, self._collected)
+            self._watch.allowance.check_memory(0, "")
 
     def stack(self, index: int, rows: Sequence[Array]) -> Array:
         """What a loop collected in its output number `index` (of the collected ones), stacked."""
@@ -233,9 +261,23 @@ class Body:
         kind = cast(TensorType, self.graph.outputs[len(self.graph.outputs) - collected + index].type)
         if rows:
             check_size((len(rows), *rows[0].shape), kind.dtype, self._owner.limits)
+            check_room(sum(row.nbytes for row in rows), "what a loop collects")
             return np.stack(rows)
         shape = tuple(d if isinstance(d, int) else evaluate(d, self._symbols) or 0 for d in kind.shape or ())
         return np.zeros((0, *shape), _carrier(kind.dtype, self._owner.mode))
+
+
+def _bytes_taken(kind: Type, definition: OpDef) -> int:
+    """What a result takes while it is made: its bytes, and if it is computed in f64 those of that; 0 if unknown."""
+    if definition.name in _VIEWS:
+        return 0
+    size = size_in_bytes(kind) or 0
+    wide = definition.compute is Compute.WIDE and isinstance(kind, TensorType) and kind.dtype not in _WIDE_ALREADY
+    return size + (size // max(kind.dtype.numpy.itemsize, 1) * 8 if wide and isinstance(kind, TensorType) else 0)
+
+
+_VIEWS = frozenset({"expand"})
+"""Ops whose result may be much larger than what it lies in."""
 
 
 def make_kernel(definition: OpDef, node: Node, mode: Mode) -> Kernel:
@@ -244,13 +286,19 @@ def make_kernel(definition: OpDef, node: Node, mode: Mode) -> Kernel:
     carriers = _carriers(tuple(carrier(value.type) for value in node.outputs), mode)
     if mode == "exact":
         if definition.compute is Compute.WIDE and _touches_narrow_floats(node):
-            return lambda xs: _rounded(reference(*map(widen, xs), **attrs), carriers)
+            return lambda xs: _rounded(reference(*_all_wide(xs), **attrs), carriers)
         return lambda xs: _rounded(reference(*xs, **attrs), carriers)
     if definition.compute is Compute.STORED:
         given = [_carrier(cast(TensorType, v.type).dtype, "exact") for v in node.inputs if v is not None]
         return lambda xs: tuple(map(_widened, as_results(reference(*map(narrow, xs, given), **attrs))))
     wide = {key: _WIDEST.get(value, value) if isinstance(value, DType) else value for key, value in attrs.items()}
     return lambda xs: _rounded(reference(*xs, **wide), carriers)
+
+
+def _all_wide(xs: Sequence[Any]) -> Iterator[Any]:
+    """The arguments in f64; OutOfMemory if there is no room for them."""
+    check_room(sum(x.size for x in xs if is_array(x)) * dtypes.f64.numpy.itemsize, "computing in f64")
+    return map(widen, xs)
 
 
 _WIDEST = {**dict.fromkeys(FLOATS, dtypes.f64), dtypes.c64: dtypes.c128}

@@ -240,10 +240,24 @@ static bool leads_on(const step *s, const call *c) {
   return *round < c->n[1];
 }
 
+/* When to stop: after a time (in nanoseconds of the monotonic clock, 0: never), or when somebody sets the flag. */
+typedef struct {
+  int64_t deadline;
+  const volatile int32_t *flag;
+} stop;
+
+static bool is_over(const stop *s) {
+  if (*s->flag) return true;
+  if (!s->deadline) return false;
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec > s->deadline;
+}
+
 /* Run the steps. `given` are the addresses of the caller's buffers, in the order of the tape. The number of the
-   first error that a kernel reported, 0 if none did, -1 without enough memory. `times`, if any, gets the seconds
-   that each step took. */
-int64_t frame_run(const tape *t, frame *f, char *const *given, int threads, double *times) {
+   first error that a kernel reported, 0 if none did, -1 without enough memory, -2 - i if it was stopped before step i.
+   `times`, if any, gets the seconds that each step took; `until`, if any, is looked at before each step. */
+int64_t frame_run(const tape *t, frame *f, char *const *given, int threads, double *times, const stop *until) {
   for (int b = 0, g = 0; b < t->buffers; b++)
     f->base[b] = t->buffer[b].from >= 0 ? f->arena + f->place[b] : b == 0 ? (char *)f->errors : given[g++];
   for (int i = 0; i < t->operands; i++) {
@@ -254,8 +268,13 @@ int64_t frame_run(const tape *t, frame *f, char *const *given, int threads, doub
   bool shared = pool_take(threads, (size_t)f->scratch);
   char *scratch = shared ? pool.scratch[0] : aligned_alloc(64, (size_t)CEIL_DIV(f->scratch, 64) * 64);
   if (!scratch) return -1;
+  int64_t stopped = 0;
   for (int i = 0; i < t->steps; i++) {
     if (t->step[i].attached) continue;
+    if (until && is_over(until)) {
+      stopped = -2 - i;
+      break;
+    }
     if (t->step[i].control) {
       if (leads_on(t->step + i, f->calls + i)) i = t->step[i].then;
       continue;
@@ -266,6 +285,7 @@ int64_t frame_run(const tape *t, frame *f, char *const *given, int threads, doub
   }
   if (shared) pool_release();
   else free(scratch);
+  if (stopped) return stopped;
   for (int i = 0; i < t->errors; i++)
     if (f->errors[i]) return i + 1;
   return 0;
