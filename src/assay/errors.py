@@ -71,16 +71,39 @@ class RunFailed(AssayError, RuntimeError):
     usual_hint = "look at the node's inputs with session.observe"
 
 
-class BadFeed(AssayError):
+class RunStopped(RunFailed):
+    """A run was told to stop before it was done."""
+
+    usual_hint = "whoever set `RunOptions.terminate` stopped it"
+
+
+class BadArgument(AssayError, ValueError):
+    """What Assay was given or asked for does not fit."""
+
+    stage = "argument"
+
+
+class BadFeed(BadArgument):
     """The inputs given to a session do not fit the model."""
 
     stage = "feed"
 
 
-class NotFound(AssayError):
+class NotFound(BadArgument):
     """A target, peer, value name or file that was asked for does not exist."""
 
     stage = "lookup"
+
+
+class FileMissing(NotFound, FileNotFoundError):
+    """A file that was asked for does not exist."""
+
+
+class Unsupported(AssayError, NotImplementedError):
+    """Something that an API which Assay stands in for can do, and Assay cannot."""
+
+    stage = "unsupported"
+    usual_hint = "docs/onnxruntime.md lists what of ONNX Runtime there is here"
 
 
 def hint_for(name: str, known: Iterable[str]) -> str:

@@ -32,8 +32,10 @@ EXIT_CODES: Mapping[int, str] = {
 """What the process's exit code means, for every command."""
 
 _CODE_OF_STAGE = {
+    "argument": USAGE,
     "feed": USAGE,
     "lookup": USAGE,
+    "unsupported": USAGE,
     "import": REFUSED,
     "limits": REFUSED,
     "lower": REFUSED,

@@ -7,7 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,26 +16,23 @@ from assay.ir.dtypes import Array
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType
-from assay.limits import DEFAULT, Limits
+from assay.limits import Limits
 from assay.ops.lowering import lower
 from assay.passes import STANDARD, UNFOLDED, apply
 from assay.passes.hoist import hoist
 from assay.runtime.feeds import check_feeds, place_of
+from assay.runtime.options import SessionOptions as SessionOptions
+from assay.runtime.options import options_from
 from assay.runtime.partition import Placement, Plan, Segment, partition, transferred_bytes, waiting
-from assay.runtime.targets import default_target, make_target
+from assay.runtime.targets import make_target
 from assay.runtime.variants import Variants, deciding_inputs
 from assay.targets.base import Event, Executable, Observer, Target
 
+Check: TypeAlias = Callable[[], None]
 
-@dataclass(frozen=True, slots=True)
-class SessionOptions:
-    """How a session works. `decomposed` runs milli-ops alone; `optimize` runs the standard passes."""
 
-    target: str = field(default_factory=default_target)
-    mode: str = "exact"
-    decomposed: bool = False
-    optimize: bool = True
-    limits: Limits = field(default_factory=lambda: DEFAULT)
+def _go_on() -> None:
+    """The check of a run that nobody stops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +106,12 @@ class Session:
         signature: Any = None,
     ) -> None:
         """`graph` is what a front end loaded (symbolic), or a core graph; `facts` say more of its inputs."""
-        self.options = options or SessionOptions()
+        self.options = options_from(options)
         self.source = graph
         self.memory = memory or Memory()
         self.state = dict(self.memory.initial)
         self.signature = signature
-        self.target: Target = make_target(self.options.target, self.options.mode, self.options.limits)
+        self.target: Target = _target_of(self.options)
         self._facts = facts or [Fact(value.type) for value in graph.inputs]
         self.lowered = self._lower(self._facts)
         self._program = self._latest = self._compile(self.lowered)
@@ -138,17 +135,25 @@ class Session:
         """The names of the outputs, in order."""
         return tuple(name for name in self.source.output_names if name not in self.memory.renewals)
 
-    def run(self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
+    def run(
+        self,
+        feeds: Mapping[str, Any],
+        outputs: Sequence[str] | None = None,
+        *,
+        check: Check = _go_on,
+        observer: Observer | None = None,
+    ) -> dict[str, Any]:
         """The outputs by name (all, or those asked for). BadFeed says in a sentence what does not fit.
 
         An input that the model changes in place is changed: the array that was fed gets the new content.
+        `check` is called before each segment and stops the run by raising; `observer` is told of every node.
         """
         wanted = self._known(self.output_names if outputs is None else outputs, self.output_names, "output")
         if not self.memory.renewals:
-            by_name = self._results(self._given(feeds))
+            by_name = self._results(self._given(feeds), check, observer)
         else:
             with self._running:
-                by_name = self._renewed(feeds)
+                by_name = self._renewed(feeds, check, observer)
         return {name: by_name[name] for name in wanted}
 
     def reset(self) -> None:
@@ -164,6 +169,10 @@ class Session:
         plan = self._latest.plan
         rows = tuple(row for placement in plan.placements for row in _explained(placement))
         return Explanation(rows, len(plan.segments), transferred_bytes(plan))
+
+    def ran_on(self, node: Node) -> str:
+        """The target that ran a node in the latest run; that of a body's nodes is the session's."""
+        return self._latest.places.get(node, self.target.name)
 
     def observe(self, feeds: Mapping[str, Any], names: Iterable[str] | None = None) -> dict[str, Any]:
         """Values of intermediate results by their source names (all that were computed if `names` is None).
@@ -206,13 +215,14 @@ class Session:
     def _given(self, feeds: Mapping[str, Any]) -> list[Any]:
         return check_feeds(self.source, {**self.state, **feeds})
 
-    def _results(self, given: Sequence[Any]) -> dict[str, Any]:
-        return dict(zip(self.source.output_names, self._chosen(given).run(given), strict=True))
+    def _results(self, given: Sequence[Any], check: Check, observer: Observer | None) -> dict[str, Any]:
+        results = self._chosen(given).run(given, observer, check=check)
+        return dict(zip(self.source.output_names, results, strict=True))
 
-    def _renewed(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    def _renewed(self, feeds: Mapping[str, Any], check: Check, observer: Observer | None) -> dict[str, Any]:
         """The outputs of a run that leaves new content in the state and in inputs that were fed."""
         places = {name: place_of(name, feeds) for name in self.memory.renewals.values() if name not in self.state}
-        by_name = self._results(self._given(feeds))
+        by_name = self._results(self._given(feeds), check, observer)
         fresh = {name: by_name.pop(output) for output, name in self.memory.renewals.items()}
         if any(np.may_share_memory(*pair) for pair in itertools.product(_arrays(by_name), _arrays(fresh, places))):
             by_name = {name: np.array(value) for name, value in by_name.items()}
@@ -242,7 +252,7 @@ class Session:
         return chosen
 
     def _compile(self, graph: Graph, optimize: bool | None = None) -> Program:
-        wanted = self.options.optimize if optimize is None else optimize
+        wanted = self.options.optimizes if optimize is None else optimize
         return compile_program(graph, self.target, self.options.mode, self.options.limits, optimize=wanted)
 
     def _unoptimized(self) -> Program:
@@ -264,6 +274,10 @@ class Session:
             if name not in listed:
                 raise NotFound(f"there is no {what} called '{name}'", hint=hint_for(name, listed))
         return chosen
+
+
+def _target_of(options: SessionOptions) -> Target:
+    return make_target(options.target, options.mode, options.limits, options.threads)
 
 
 def _arrays(*groups: Mapping[str, Any]) -> list[Any]:
@@ -315,6 +329,7 @@ class Program:
             if reason
         }
         self.plan = _moved(plan, failed, oracle) if failed else plan
+        self.places = {placement.node: placement.target for placement in self.plan.placements}
         self._stages: list[tuple[Executable, Graph, tuple[Value, ...]]] = []
         last: dict[Value, int] = {}
         for index, segment in enumerate(plan.segments):
@@ -327,13 +342,15 @@ class Program:
         self._fixed = {value: constants[value] for value in plan.graph.outputs if value in constants}
         self._whole = executables[0][0] if _is_all(plan) else None
 
-    def run(self, inputs: Sequence[Any], observer: Observer | None = None) -> tuple[Any, ...]:
-        """The graph's outputs."""
+    def run(self, inputs: Sequence[Any], observer: Observer | None = None, *, check: Check = _go_on) -> tuple[Any, ...]:
+        """The graph's outputs; `check` is called before each segment and stops the run by raising."""
+        check()
         if self._whole is not None:
             return self._whole.run(inputs, observer)
         graph = self.plan.graph
         values: dict[Value, Any] = {**self._fixed, **dict(zip(graph.inputs, inputs, strict=True))}
         for executable, segment, dead in self._stages:
+            check()
             results = executable.run([values[value] for value in segment.inputs], observer)
             values.update(zip(segment.outputs, results, strict=True))
             for value in dead:

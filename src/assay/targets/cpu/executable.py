@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import itertools
 import mmap
-import os
-import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,6 +22,7 @@ from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.tape import encode
 from assay.targets.cpu.toolchain import Kernel, Toolchain
 from assay.targets.cpu.views import View
+from assay.targets.threads import Threads
 
 _TOO_LARGE = -2
 _LINE = 64
@@ -35,10 +34,12 @@ _MACHINE = Kernel('#include "machine.c"\n')
 class CpuExecutable:
     """A planned segment. Threads may run it at the same time: each run has a frame of its own."""
 
-    def __init__(self, graph: Graph, toolchain: Toolchain, limits: Limits, *, fused: bool = True) -> None:
+    def __init__(
+        self, graph: Graph, toolchain: Toolchain, limits: Limits, threads: Threads, *, fused: bool = True
+    ) -> None:
         graph = replace(graph, constants={value: _strided(array) for value, array in graph.constants.items()})
         self.graph = graph
-        self._toolchain, self._limits = toolchain, limits
+        self._toolchain, self._limits, self._threads = toolchain, limits, threads
         plan = Planner(graph, fused=fused)
         self._plan = plan
         kernels = list(dict.fromkeys(part.kernel for s in plan.tape.steps for part in (s, s.continued) if part))
@@ -76,7 +77,7 @@ class CpuExecutable:
         layout = frame.fit(symbols, self._results)
         blocks = [np.empty(size, np.uint8) for size in layout.blocks] if arrays else _side_by_side(layout.blocks)
         places = [*map(_address, arrays), *self._constant_places, *map(_address, blocks)]
-        failed = frame.run(places, thread_count(), times)
+        failed = frame.run(places, self._threads(), times)
         self._frames.append(frame)
         if failed:
             node, message = self._plan.tape.errors[failed - 1]
@@ -90,7 +91,7 @@ class CpuExecutable:
             if self._plain is None:
                 made = tuple(value for node in self.graph.nodes for value in node.outputs)
                 whole = Graph(self.graph.name, self.graph.inputs, made, self.graph.nodes, self.graph.constants)
-                self._plain = CpuExecutable(whole, self._toolchain, self._limits, fused=False)
+                self._plain = CpuExecutable(whole, self._toolchain, self._limits, self._threads, fused=False)
         return self._plain._told(inputs, observer, self.graph)
 
     def _told(self, inputs: Sequence[Any], observer: Observer, graph: Graph) -> tuple[Any, ...]:
@@ -196,19 +197,6 @@ class _Frame:
     def __del__(self) -> None:
         if getattr(self, "_frame", None):
             self._machine.frame_free(self._frame)
-
-
-def thread_count() -> int:
-    """How many threads a run may use: what torch was told if it is there, else `OMP_NUM_THREADS`, else all cores."""
-    torch = sys.modules.get("torch")
-    if torch is not None and hasattr(torch, "get_num_threads"):
-        return torch.get_num_threads()
-    return _stated_threads(os.environ.get("OMP_NUM_THREADS", ""))
-
-
-@cache
-def _stated_threads(text: str) -> int:
-    return int(text) if text.isdecimal() and int(text) > 0 else len(os.sched_getaffinity(0))
 
 
 def _side_by_side(sizes: Sequence[int]) -> list[Array]:
