@@ -173,7 +173,7 @@ def test_none_and_sequences() -> None:
 def test_dims_of_one_name_must_be_equal() -> None:
     text = PLAIN.replace("int64[n] picks", "int64[batch] picks")
     with pytest.raises(BadFeed, match=r"'batch' is 2 as dim 0 of 'x' but 3 as dim 0 of 'picks'"):
-        session(text).run(None, {**FEEDS, "picks": np.array([0, 1, 2])})
+        session(text).session.run({**FEEDS, "picks": np.array([0, 1, 2])})
 
 
 def test_a_misspelt_input_is_recognised() -> None:

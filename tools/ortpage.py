@@ -40,6 +40,7 @@ importing them works. Nothing is ignored silently.
   dimensions, initializers, configuration entries and libraries of custom ops. Its providers raise.
 - `run` takes arrays of exactly the model's dtype, as ONNX Runtime does, and lists. It also takes Python's and NumPy's
   numbers for tensors without dims, and arrays of other libraries.
+- Dims that the model calls by one name may differ where no op minds, as in ONNX Runtime; else the error names them.
 - `providers`: `CPUExecutionProvider` is the target `cpu`, `reference` the oracle. Providers of other hardware are
   passed over with a warning; an unknown name raises.
 - `enable_profiling` writes a Chrome trace like ONNX Runtime's. Each node is computed by itself then; what is fused

@@ -41,6 +41,13 @@ SCALAR = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
 g (float x) => (float y) { y = Neg (x) }""").SerializeToString()
 LISTED = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
 g (float[N] x) => (seq(float[N]) y) { y = SequenceConstruct (x, x) }""").SerializeToString()
+NAMED = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+g (float[batch, 3] x, float[batch, 3] past, bool first) => (float[m, 3] y) {
+  y = If (first) <
+    then_branch = begin () => (float[a, 3] t) { t = Neg (x) },
+    else_branch = go_on () => (float[b, 3] e) { e = Add (x, past) }
+  >
+}""").SerializeToString()
 RANDOM = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
 g () => (float[4] y) { y = RandomNormal <shape = [4]> () }""").SerializeToString()
 STRANGE = helper.make_model(
@@ -242,6 +249,10 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "initializer fed": lambda ort: run(ort, {"x": X[0], "w": np.array([5], np.float32)}, model=SCALED),
     "initializer fed with another dtype": lambda ort: run(ort, {"x": X[0], "w": np.array([5.0])}, model=SCALED),
     "a scalar": lambda ort: run(ort, {"x": np.array(2, np.float32)}, model=SCALAR),
+    "dims that share a name alone": lambda ort: run(ort, {"x": X, "past": X[:0], "first": np.array(True)}, model=NAMED),
+    "dims that an op compares": lambda ort: run(
+        ort, {"x": X, "past": np.zeros((3, 3), np.float32), "first": np.array(False)}, model=NAMED
+    ),
     "a list of outputs": lambda ort: run(ort, {"x": X[0]}, model=LISTED)[0],
     "a sequence as a value": lambda ort: [
         (each.data_type(), each.is_tensor(), each.is_tensor_sequence(), each.has_value(), each.element_type())
@@ -320,8 +331,8 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "tuning": lambda ort: session(ort).get_tuning_results(),
     "nothing profiled": lambda ort: session(ort).end_profiling(),
 }
-IN_OWN_WORDS = {"nothing"}
-"""No bytes are a damaged model here, a bad argument there."""
+IN_OWN_WORDS = {"nothing", "dims that an op compares"}
+"""No bytes are a damaged model, and dims of one name that an op cannot bring together bad feeds."""
 
 
 def outcome(ort: Any, call: Callable[[Any], Any]) -> tuple[Any, BaseException | None]:

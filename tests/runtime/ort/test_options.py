@@ -276,6 +276,15 @@ def test_a_name_that_is_no_list_is_refused() -> None:
         assay.InferenceSession(MODEL, providers=["CUDAExecutionProvider"])
 
 
+def test_dims_that_an_op_compares_are_named() -> None:
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[N] x, float[N] y) => (float[N] z) { z = Add (x, y) }""").SerializeToString()
+    ready = assay.InferenceSession(model)
+    with pytest.raises(BadFeed, match="'N' is 3 as dim 0 of 'x' but 2 as dim 0 of 'y'"):
+        ready.run(None, {"x": X[0], "y": X[0, :2]})
+    assert ready.run(None, {"x": X[0], "y": X[0, :1]})[0].shape == (3,)
+
+
 def test_values_take_their_own_dtype_alone() -> None:
     first, second = (assay.OrtValue.ortvalue_from_numpy(np.full((2, 2), n, np.float32)) for n in (1, 2))
     assay.copy_tensors([first], [second])

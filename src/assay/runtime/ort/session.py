@@ -11,8 +11,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
-from assay.errors import AssayError, BadArgument, Unsupported
+from assay.errors import AssayError, BadArgument, LowerFailed, RunFailed, RunStopped, Unsupported
 from assay.ir.graph import Graph, Node, Value
+from assay.runtime.feeds import UnequalDims
 from assay.runtime.options import SessionOptions, options_from
 from assay.runtime.ort.binding import IOBinding
 from assay.runtime.ort.describe import ModelMetadata, NodeArg, metadata_of, node_arg
@@ -22,6 +23,7 @@ from assay.runtime.ort.profiling import Profiler
 from assay.runtime.ort.providers import provider_names, provider_of, target_of
 from assay.runtime.ort.refused import refused_method
 from assay.runtime.ort.values import OrtValue
+from assay.runtime.ort.variants import loosened, with_inputs
 from assay.runtime.session import Explanation, Session
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ class InferenceSession:
         self._meta, self._overridable = metadata_of(model), _overridable(model)
         self.session = Session(graph, chosen)
         self._note("session_initialization", started)
-        self._opened: dict[frozenset[str], Session] = {}
+        self._variants: dict[tuple[frozenset[str], bool], Session] = {}
         self._lock = threading.Lock()
         if self._profiler is not None:
             weakref.finalize(self, self._profiler.end)
@@ -78,16 +80,12 @@ class InferenceSession:
         if isinstance(output_names, str):
             raise BadArgument(f"output_names is a list, got {output_names!r}", hint=f"write [{output_names!r}]")
         feeds = {name: value.value() if isinstance(value, OrtValue) else value for name, value in input_feed.items()}
-        session = self._serving(feeds)
-        wanted = list(output_names or session.output_names)
-        check = partial(check_terminate, run_options)
-        if self._profiler is None:
-            found = session.run(feeds, wanted, check=check)
-        else:
-            started = time.perf_counter()
-            observer = self._profiler.nodes(partial(_provider, session))
-            found = session.run(feeds, wanted, check=check, observer=observer)
-            self._profiler.span("model_run", started)
+        wanted = list(output_names or self.session.output_names)
+        given = self._overridable.intersection(feeds)
+        try:
+            found = self._run(self._serving(given, loose=False), feeds, wanted, run_options)
+        except UnequalDims as unequal:
+            found = self._run_loosely(given, feeds, wanted, run_options, unequal)
         return [found[name] for name in wanted]
 
     def run_with_ort_values(
@@ -183,7 +181,7 @@ class InferenceSession:
         options = options_from(self.session.options, target=target_of(provider_names(providers or ())))
         with self._lock:
             self.session = Session(self.session.source, options)
-            self._opened.clear()
+            self._variants.clear()
 
     def get_input_memory_infos(self) -> list[OrtMemoryInfo]:
         """Where each input is read: in the CPU's memory."""
@@ -228,15 +226,43 @@ class InferenceSession:
         if self._profiler is not None:
             self._profiler.span(name, started)
 
-    def _serving(self, feeds: Mapping[str, Any]) -> Session:
-        """The session for these feeds: another one if they replace initializers."""
-        given = self._overridable.intersection(feeds) if self._overridable else None
-        if not given:
+    def _run(
+        self, session: Session, feeds: Mapping[str, Any], wanted: Sequence[str], run_options: Any
+    ) -> dict[str, Any]:
+        check = partial(check_terminate, run_options)
+        if self._profiler is None:
+            return session.run(feeds, wanted, check=check)
+        started = time.perf_counter()
+        found = session.run(feeds, wanted, check=check, observer=self._profiler.nodes(partial(_provider, session)))
+        self._profiler.span("model_run", started)
+        return found
+
+    def _run_loosely(
+        self,
+        given: frozenset[str],
+        feeds: Mapping[str, Any],
+        wanted: Sequence[str],
+        run_options: Any,
+        unequal: UnequalDims,
+    ) -> dict[str, Any]:
+        """For ONNX Runtime a name of dims is a word: sizes may differ where no op minds. Where one does, they are
+        what is wrong with the feeds."""
+        try:
+            return self._run(self._serving(given, loose=True), feeds, wanted, run_options)
+        except RunStopped:
+            raise
+        except (LowerFailed, RunFailed) as error:
+            raise unequal from error
+
+    def _serving(self, given: frozenset[str], *, loose: bool) -> Session:
+        """The session for feeds that replace these initializers, and whose dims may be what they like if `loose`."""
+        if not given and not loose:
             return self.session
         with self._lock:
-            if given not in self._opened:
-                self._opened[given] = Session(_with_inputs(self.session.source, sorted(given)), self.session.options)
-            return self._opened[given]
+            if (given, loose) not in self._variants:
+                graph = with_inputs(self.session.source, sorted(given))
+                self._variants[given, loose] = Session(loosened(graph) if loose else graph, self.session.options)
+            return self._variants[given, loose]
 
     def _described(self, name: str, value: Value) -> NodeArg:
         """As `node_arg`; dims without a name of their own, which are called INPUT.AXIS inside, are None."""
@@ -263,14 +289,6 @@ def _overridable(model: onnx.ModelProto) -> frozenset[str]:
     if model.ir_version < 4:
         return frozenset()
     return frozenset(info.name for info in model.graph.input) & {tensor.name for tensor in model.graph.initializer}
-
-
-def _with_inputs(graph: Graph, names: Sequence[str]) -> Graph:
-    """The graph with the constants of these names as further inputs."""
-    values = tuple(graph.names[name] for name in names)
-    constants = {value: array for value, array in graph.constants.items() if value not in values}
-    inputs, input_names = (*graph.inputs, *values), (*graph.input_names, *names)
-    return replace(graph, inputs=inputs, input_names=input_names, constants=constants)
 
 
 def _provider(session: Session, node: Node) -> str:
