@@ -178,10 +178,10 @@ def _subject(name: str, dims: Sequence[str] | None) -> Subject:
         raise NotFound(f"the zoo has no model '{name}'", hint=hint_for(name, WORKLOADS))
     if path.suffix == ".pt2" and path.is_file():
         return Subject(name, path)
-    inputs = read_model(path).inputs
-    known = symbolic_dims(inputs)
+    source = read_model(path)
+    known = symbolic_dims(source.inputs)
     chosen = [each for each in dims or () if each.rpartition("=")[0] in known]
-    return Subject(name, path, make_feeds(inputs, None, 0, chosen))
+    return Subject(name, path, make_feeds(source, None, 0, chosen).values)
 
 
 def _earlier(json: str | None) -> Run | None:

@@ -8,6 +8,7 @@ import typer
 
 from assay.cli.inputs import DimOption, InputOption, ModelArgument, RandomOption, make_feeds
 from assay.cli.output import DIFFERS, JsonOption, Report, reporting
+from assay.cli.sizes import told_if_it_fails
 
 _ENGINE = "A target, perhaps as reference:precise or reference:decomposed, or a peer: onnxruntime, onnx-reference."
 EngineArgument = Annotated[str, typer.Argument(help=_ENGINE, show_default=False)]
@@ -35,8 +36,9 @@ def compare(
         source = read(model)
         for spec in (a, b):
             engine(spec).version()
-        feeds = make_feeds(source.inputs, inputs, random, dim)
-        found = compare_models(model, a, b, feeds, Judge(rtol, atol))
+        feeds = make_feeds(source, inputs, random, dim)
+        with told_if_it_fails(feeds.assumed):
+            found = compare_models(model, a, b, feeds.values, Judge(rtol, atol))
         _show(report, found, every)
         first = found.first_divergence
         report.result(

@@ -11,6 +11,7 @@ import typer
 
 from assay.cli.inputs import DimOption, InputOption, ModelArgument, RandomOption, make_feeds
 from assay.cli.output import JsonOption, Report, reporting
+from assay.cli.sizes import told_if_it_fails
 
 TargetOption = Annotated[
     str,
@@ -45,7 +46,9 @@ def run(
         source = read(model)
         session = source.session(SessionOptions(target=target, mode=mode))
         loaded = time.perf_counter()
-        results = session.run(make_feeds(source.inputs, inputs, random, dim))
+        feeds = make_feeds(source, inputs, random, dim, lambda: session.lowered)
+        with told_if_it_fails(feeds.assumed):
+            results = session.run(feeds.values)
         finished = time.perf_counter()
         saved = {} if output is None else save(results, output)
         leaves = {name: list(_leaves(name, value)) for name, value in results.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -15,15 +15,16 @@ from assay.errors import CompileFailed, NotFound, hint_for
 from assay.ir.dtypes import Array
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value
-from assay.ir.types import TensorType
 from assay.limits import Limits
 from assay.ops.lowering import lower
 from assay.passes import STANDARD, UNFOLDED, apply
 from assay.passes.hoist import hoist
+from assay.runtime.explanation import Explanation, explained, op_name
 from assay.runtime.feeds import check_feeds, place_of
 from assay.runtime.options import SessionOptions as SessionOptions
 from assay.runtime.options import options_from
-from assay.runtime.partition import Placement, Plan, Segment, partition, transferred_bytes, waiting
+from assay.runtime.partition import Placement, Plan, Segment, partition, transferred_bytes
+from assay.runtime.stages import stage
 from assay.runtime.targets import make_target
 from assay.runtime.variants import Variants, deciding_inputs
 from assay.targets.base import Event, Executable, Observer, Target
@@ -33,35 +34,6 @@ Check: TypeAlias = Callable[[], None]
 
 def _go_on() -> None:
     """The check of a run that nobody stops."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeReport:
-    """One node as `explain` shows it: what it came from, what it is now, where it runs and why; if it has floats."""
-
-    source: str
-    name: str
-    op: str
-    target: str
-    reason: str
-    floats: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Where every node of a session runs."""
-
-    nodes: tuple[NodeReport, ...]
-    segments: int
-    transferred_bytes: int | None
-
-    def __str__(self) -> str:
-        widths = [max((len(getattr(n, key)) for n in self.nodes), default=0) for key in ("source", "name", "op")]
-        lines = [
-            f"{n.source:<{widths[0]}}  {n.name:<{widths[1]}}  {n.op:<{widths[2]}}  {n.target}  {n.reason}".rstrip()
-            for n in self.nodes
-        ]
-        return "\n".join([*lines, f"{len(self.nodes)} nodes in {self.segments} segment(s)"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +139,8 @@ class Session:
         Where the content of inputs decides sizes, this is what the latest run was made of.
         """
         plan = self._latest.plan
-        rows = tuple(row for placement in plan.placements for row in _explained(placement))
-        return Explanation(rows, len(plan.segments), transferred_bytes(plan))
+        rows = tuple(row for placement in plan.placements for row in explained(placement))
+        return Explanation(rows, len(plan.segments), transferred_bytes(plan), self.target.name)
 
     def ran_on(self, node: Node) -> str:
         """The target that ran a node in the latest run; that of a body's nodes is the session's."""
@@ -201,7 +173,7 @@ class Session:
         def note(event: Event) -> None:
             made = sum(getattr(result, "nbytes", 0) for result in event.results)
             origin = event.node.origin
-            times.append(OpTime(origin.op, origin.name, _op_name(event.node), event.seconds, made, event.live_bytes))
+            times.append(OpTime(origin.op, origin.name, op_name(event.node), event.seconds, made, event.live_bytes))
 
         given = self._given(feeds)
         self._chosen(given).run(given, note)
@@ -234,7 +206,8 @@ class Session:
         return by_name
 
     def _lower(self, facts: Sequence[Fact]) -> Graph:
-        return lower(self.source, facts, decomposed=self.options.decomposed, limits=self.options.limits)
+        with stage("lower"):
+            return lower(self.source, facts, decomposed=self.options.decomposed, limits=self.options.limits)
 
     def _make_variants(self) -> Variants[Program] | None:
         """None if nothing is to be gained: the oracle takes every node as it is."""
@@ -253,7 +226,8 @@ class Session:
 
     def _compile(self, graph: Graph, optimize: bool | None = None) -> Program:
         wanted = self.options.optimizes if optimize is None else optimize
-        return compile_program(graph, self.target, self.options.mode, self.options.limits, optimize=wanted)
+        with stage("compile"):
+            return compile_program(graph, self.target, self.options.mode, self.options.limits, optimize=wanted)
 
     def _unoptimized(self) -> Program:
         """The program in which every named value of the source is still computed."""
@@ -392,26 +366,6 @@ def _moved(plan: Plan, failed: Mapping[Node, str], oracle: Target) -> Plan:
         Segment(oracle, each.graph) if failed.keys() & each.graph.nodes else each for each in plan.segments
     )
     return replace(plan, segments=segments, placements=placements)
-
-
-def _explained(placement: Placement) -> Iterator[NodeReport]:
-    """The node that was placed and what lies in its bodies, which runs where it runs."""
-    node = placement.node
-    reason = placement.reason or str(node.attrs["reason"] if node.op == "opaque" else "")
-    yield NodeReport(node.origin.op, node.origin.name, _op_name(node), placement.target, reason, _has_floats(node))
-    if node.op != "deferred":
-        for inner in (inner for region in node.regions for inner in region.nodes):
-            yield from _explained(Placement(inner, placement.target, waiting(inner)))
-
-
-def _has_floats(node: Node) -> bool:
-    """Whether a node reads or makes floats, complex ones included."""
-    kinds = [value.type for value in (*node.inputs, *node.outputs) if value is not None]
-    return any(isinstance(kind, TensorType) and kind.dtype.kind in ("float", "complex") for kind in kinds)
-
-
-def _op_name(node: Node) -> str:
-    return node.regions[0].name if node.op == "deferred" else node.op
 
 
 def _collector(wanted: set[Value], found: dict[Value, Any]) -> Callable[[Event], None]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from assay.errors import AssayError, BadArgument, LowerFailed, RunFailed, RunStopped, Unsupported
 from assay.ir.graph import Graph, Node, Value
+from assay.runtime.explanation import Explanation
 from assay.runtime.feeds import UnequalDims
 from assay.runtime.options import SessionOptions, options_from
 from assay.runtime.ort.binding import IOBinding
@@ -24,7 +25,8 @@ from assay.runtime.ort.providers import provider_names, provider_of, target_of
 from assay.runtime.ort.refused import refused_method
 from assay.runtime.ort.values import OrtValue
 from assay.runtime.ort.variants import loosened, with_inputs
-from assay.runtime.session import Explanation, Session
+from assay.runtime.session import Session
+from assay.runtime.stages import stage
 
 if TYPE_CHECKING:
     import onnx
@@ -279,9 +281,10 @@ def _read(source: Any, options: SessionOptions) -> tuple[onnx.ModelProto, Graph]
     if not isinstance(source, bytes | str | os.PathLike):
         raise BadArgument(f"a model is a path or bytes, got {type(source).__name__}")
     given = source if isinstance(source, bytes) else os.fspath(cast("os.PathLike[str]", source))
-    model, folder = read_model(given, options.limits)
-    options.edits.apply(model)
-    return model, import_model(model, folder, options.limits)
+    with stage("import"):
+        model, folder = read_model(given, options.limits)
+        options.edits.apply(model)
+        return model, import_model(model, folder, options.limits)
 
 
 def _overridable(model: onnx.ModelProto) -> frozenset[str]:
