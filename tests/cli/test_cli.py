@@ -227,7 +227,7 @@ WRONG_RUNS: dict[str, tuple[list[str], int, str]] = {
     "unknown dim": (["run", "model.onnx", "--random", "0", "--dim", "bach=3"], USAGE, "no symbolic dim 'bach'"),
     "bad dim": (["run", "model.onnx", "--random", "0", "--dim", "batch=x"], USAGE, "--dim takes NAME=SIZE"),
     "unknown target": (["run", "model.onnx", "--target", "tpu"], USAGE, "there is no target 'tpu'"),
-    "unknown mode": (["run", "model.onnx", "--mode", "fast"], USAGE, "there is no mode 'fast'"),
+    "unknown mode": (["run", "model.onnx", "--mode", "fast"], USAGE, "'fast' is not one of"),
     "broken model": (["run", "broken.onnx"], REFUSED, "this is no ONNX model"),
     "wrong opset": (["run", "old.onnx"], REFUSED, "has no op 'Softmaxx'"),
     "failing op": (["run", "model.onnx", "-i", "picks=high.npy", "--random", "0"], FAILED, "gather: IndexError"),

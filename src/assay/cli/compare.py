@@ -7,12 +7,16 @@ from typing import Annotated, Any
 import typer
 
 from assay.cli.inputs import DimOption, InputOption, ModelArgument, RandomOption, make_feeds
+from assay.cli.numbers import MOST_FACTOR, number_option
 from assay.cli.output import DIFFERS, JsonOption, Report, reporting
 from assay.cli.sizes import told_if_it_fails
 
 _ENGINE = "A target, perhaps as reference:precise or reference:decomposed, or a peer: onnxruntime, onnx-reference."
 EngineArgument = Annotated[str, typer.Argument(help=_ENGINE, show_default=False)]
 _SHOWN = 25
+_JUDGED = "Judge by {} tolerance, not by the noise floor."
+RelativeOption = Annotated[float | None, number_option("--rtol", most=MOST_FACTOR, help=_JUDGED.format("a relative"))]
+AbsoluteOption = Annotated[float | None, number_option("--atol", most=MOST_FACTOR, help=_JUDGED.format("an absolute"))]
 
 
 def compare(
@@ -22,8 +26,8 @@ def compare(
     inputs: InputOption = None,
     random: RandomOption = None,
     dim: DimOption = None,
-    rtol: Annotated[float | None, typer.Option(help="Judge by a relative tolerance, not by the noise floor.")] = None,
-    atol: Annotated[float | None, typer.Option(help="Judge by an absolute tolerance, not by the noise floor.")] = None,
+    rtol: RelativeOption = None,
+    atol: AbsoluteOption = None,
     every: Annotated[bool, typer.Option("--all", help=f"Show every value, not the {_SHOWN} that matter most.")] = False,
     json: JsonOption = None,
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import numpy as np
 import typer
 
+from assay.cli.numbers import MOST_SEED, count_option
 from assay.cli.sizes import check_sizes
 from assay.errors import BadFeed, NotFound, hint_for
 from assay.ir import dtypes
@@ -41,7 +42,13 @@ InputOption = Annotated[
 ]
 RandomOption = Annotated[
     int | None,
-    typer.Option("--random", metavar="SEED", help="Random values for inputs not given: floats normal, integers 0, 1."),
+    count_option(
+        "--random",
+        least=0,
+        most=MOST_SEED,
+        metavar="SEED",
+        help="Random values for inputs not given: floats normal, integers 0, 1.",
+    ),
 ]
 DimOption = Annotated[
     list[str] | None,
@@ -68,7 +75,7 @@ def make_feeds(
     model's core graph if that is at hand: dims that are taken to be 1 must fit it."""
     types = source.inputs
     feeds = _from_files(types, files or ())
-    dims = _dims(types, sizes or ())
+    dims = check_dims(symbolic_dims(types), sizes or ())
     if seed is None:
         return Feeds(feeds)
     for name, value in feeds.items():
@@ -117,8 +124,8 @@ def _sizes(kind: Type, value: Any) -> list[tuple[str, int]]:
     return [(_dim_name(dim), size) for dim, size in pairs if isinstance(dim, Expr) and dim is not UNKNOWN]
 
 
-def _dims(types: Mapping[str, Type], sizes: Sequence[str]) -> dict[str, int]:
-    known = symbolic_dims(types)
+def check_dims(known: Collection[str], sizes: Sequence[str]) -> dict[str, int]:
+    """The sizes that `--dim` gives by name; BadFeed for what is no size, NotFound for a dim that is not `known`."""
     dims: dict[str, int] = {}
     for text in sizes:
         name, _, size = text.rpartition("=")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -20,7 +20,8 @@ TargetOption = Annotated[
     ),
 ]
 ModeOption = Annotated[
-    str, typer.Option("--mode", metavar="exact|precise", help="Round at every op, or carry floats in f64.")
+    Literal["exact", "precise"],
+    typer.Option("--mode", metavar="exact|precise", help="Round at every op, or carry floats in f64."),
 ]
 OutputOption = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="DIR", help="Save every output there as NAME.npy.")

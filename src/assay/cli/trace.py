@@ -14,6 +14,7 @@ import typer
 from assay.cli.output import JsonOption, reporting
 from assay.cli.run import TargetOption
 from assay.errors import AssayError, BadFeed, ImportFailed, NotFound, RunFailed, hint_for
+from assay.runtime.targets import check_target
 
 TracedArgument = Annotated[
     str,
@@ -47,6 +48,7 @@ def trace(
     """Write a torch model's graphs, op counts, size distributions and a profile; show what became of every op."""
     with reporting(json) as report:
         _require_torch()
+        check_target(target)
         from assay.runtime.torch_trace import trace as write
 
         traced, calls = _model(model)

@@ -44,6 +44,11 @@ def probe_target(name: str) -> Probe:
     return _maker(name)("exact", DEFAULT, available_threads).probe()
 
 
+def check_target(name: str) -> None:
+    """NotFound if there is no target called `name`, or it cannot be used here."""
+    make_target(name, "exact", DEFAULT)
+
+
 def make_target(name: str, mode: str, limits: Limits, threads: Threads = available_threads) -> Target:
     """The target called `name`, whose runs use `threads`; NotFound if there is none or it cannot be used here."""
     make = _maker(name)
