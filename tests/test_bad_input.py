@@ -15,7 +15,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import assay
-from assay.errors import AssayError, ImportFailed, LimitExceeded
+from assay.errors import AssayError, FileMissing, ImportFailed, LimitExceeded
 from assay.evidence.corpus import corpus
 from assay.evidence.hardening import TIGHT, attempt, random_feeds, run_mutations
 from assay.evidence.mutations import RAW, STRUCTURED
@@ -217,7 +217,7 @@ def test_what_is_no_model_is_said_to_be_none(data: bytes) -> None:
 
 
 def test_a_missing_file_is_named() -> None:
-    with pytest.raises(ImportFailed, match=r"no-such\.onnx"):
+    with pytest.raises(FileMissing, match=r"no-such\.onnx"):
         assay.InferenceSession("no-such.onnx")
 
 

@@ -17,7 +17,7 @@ LAYERS = [
     {"ops"},
     {"passes"},
     {"frontends", "targets"},
-    {"runtime"},
+    {"runtime", "capi"},
     {"evidence", "zoo", "jobs"},
     {"server", "cli", "__main__"},
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -106,9 +107,10 @@ def test_unnamed_dims_are_none() -> None:
 
 def test_providers() -> None:
     wanted = ["CUDAExecutionProvider", ("CPUExecutionProvider", {"threads": 1})]
-    assert session(PLAIN, providers=wanted).get_providers() == ["cpu", "reference"]
+    with pytest.warns(UserWarning, match="there is no CUDAExecutionProvider here: the target 'cpu' runs instead"):
+        assert session(PLAIN, providers=wanted).get_providers() == ["CPUExecutionProvider", "reference"]
     assert session(PLAIN, providers=["reference"]).get_providers() == ["reference"]
-    with pytest.raises(NotFound, match="none of abacus is a target here"):
+    with pytest.raises(NotFound, match="'abacus' is no provider"):
         session(PLAIN, providers=["abacus"])
 
 
@@ -172,7 +174,7 @@ def test_none_and_sequences() -> None:
 def test_dims_of_one_name_must_be_equal() -> None:
     text = PLAIN.replace("int64[n] picks", "int64[batch] picks")
     with pytest.raises(BadFeed, match=r"'batch' is 2 as dim 0 of 'x' but 3 as dim 0 of 'picks'"):
-        session(text).run(None, {**FEEDS, "picks": np.array([0, 1, 2])})
+        session(text).session.run({**FEEDS, "picks": np.array([0, 1, 2])})
 
 
 def test_a_misspelt_input_is_recognised() -> None:
@@ -201,12 +203,30 @@ def test_explain_names_every_node_and_where_it_runs() -> None:
     assert ("onnx.Gather", "taken", "gather", "reference") in [(n.source, n.name, n.op, n.target) for n in found.nodes]
     assert found.segments == 1
     assert found.transferred_bytes == 0
-    assert len(str(found).splitlines()) == len(found.nodes) + 1
+    lines = str(found).splitlines()
+    assert lines[0].split() == ["source", "name", "op", "target", "reason"]
+    assert len(lines) == len(found.nodes) + 3
+    assert lines[-1] == f"{len(found.nodes)} nodes in 1 segment: {len(found.nodes)} on reference"
 
 
 def test_explain_looks_into_bodies() -> None:
     ops = {(n.name, n.op) for n in session(BRANCH).explain().nodes}
     assert {("y", "branch"), ("t", "exp"), ("e", "neg")} <= ops
+
+
+def test_explain_sums_up_why_nodes_are_elsewhere() -> None:
+    found = session(LOOP, target="cpu").explain()
+    away = [node for node in found.nodes if node.target != "cpu"]
+    assert {node.op for node in away} >= {"loop", "neg"}
+    assert all(node.reason for node in away)
+    table = str(found).split("Why not on cpu:\n")[1].splitlines()
+    assert table[0].split() == ["nodes", "reason", "ops"]
+    assert sum(int(line.split()[0]) for line in table[1:]) == len(away)
+    assert any("inside of loop: " in line and "neg" in line for line in table)
+    totals = re.search(r"(\d+) nodes in \d+ segments?: (.*)", str(found))
+    assert totals is not None
+    counts = [int(part.split()[0]) for part in totals[2].split(", ")]
+    assert sum(counts) == int(totals[1]) == len(found.nodes)
 
 
 def test_explain_tells_what_waits_for_the_run() -> None:

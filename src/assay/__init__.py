@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from assay.errors import AssayError as AssayError
 from assay.limits import Limits as Limits
 from assay.needs import explained
+from assay.runtime.ort.names import MODULE as _ONNXRUNTIME
 
 if TYPE_CHECKING:
+    from assay import capi as capi
     from assay import onnx_backend as onnx_backend
     from assay.runtime.load import load as load
-    from assay.runtime.onnx_session import InferenceSession as InferenceSession
+    from assay.runtime.ort.api import *  # noqa: F403
     from assay.runtime.session import Session as Session
-    from assay.runtime.session import SessionOptions as SessionOptions
     from assay.runtime.torch_backend import Options as Options
     from assay.runtime.torch_backend import backend as backend
     from assay.runtime.torch_explain import explain as explain
@@ -23,24 +24,30 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+_MODULES = ("capi", "onnx_backend")
 _LAZY = {
     "Budget": "assay.targets.budget",
-    "InferenceSession": "assay.runtime.onnx_session",
     "Session": "assay.runtime.session",
-    "SessionOptions": "assay.runtime.session",
     "backend": "assay.runtime.torch_backend",
     "explain": "assay.runtime.torch_explain",
     "load": "assay.runtime.load",
     "Options": "assay.runtime.torch_backend",
     "trace": "assay.runtime.torch_trace",
+    **dict.fromkeys(_ONNXRUNTIME.keys() - _MODULES, "assay.runtime.ort.api"),
 }
+
+__all__ = sorted(["AssayError", "Limits", "__version__", *_MODULES, *_LAZY])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
     """What needs more than NumPy is imported when it is first used."""
     with explained():
-        if name == "onnx_backend":
-            return importlib.import_module("assay.onnx_backend")
+        if name in _MODULES:
+            return importlib.import_module(f"assay.{name}")
         if name in _LAZY:
             return getattr(importlib.import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'assay' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__doc__", "__file__", "__name__", "__path__"]

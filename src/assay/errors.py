@@ -92,16 +92,33 @@ class OutOfMemory(RunFailed):
     usual_hint = "feed smaller inputs, or give it more memory"
 
 
-class BadFeed(AssayError):
+class BadArgument(AssayError, ValueError):
+    """What Assay was given or asked for does not fit."""
+
+    stage = "argument"
+
+
+class BadFeed(BadArgument):
     """The inputs given to a session do not fit the model."""
 
     stage = "feed"
 
 
-class NotFound(AssayError):
+class NotFound(BadArgument):
     """A target, peer, value name or file that was asked for does not exist."""
 
     stage = "lookup"
+
+
+class FileMissing(NotFound, FileNotFoundError):
+    """A file that was asked for does not exist."""
+
+
+class Unsupported(AssayError, NotImplementedError):
+    """Something that an API which Assay stands in for can do, and Assay cannot."""
+
+    stage = "unsupported"
+    usual_hint = "docs/onnxruntime.md lists what of ONNX Runtime there is here"
 
 
 def hint_for(name: str, known: Iterable[str]) -> str:

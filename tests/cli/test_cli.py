@@ -143,6 +143,38 @@ def test_run_shows_and_saves_the_outputs(call: Any, model: Path, tmp_path: Path)
     assert np.load("out/count.npy") == 4
 
 
+CONVOLVED = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[batch, 1, samples] x) => (float[batch, 1, m] y) <float[1, 1, 7] w = {1, 2, 3, 4, 5, 6, 7}>
+{ first = Conv <strides = [3]> (x, w)  y = Conv <strides = [2]> (first, w) }"""
+PICKED = """<ir_version: 8, opset_import: ["" : 17]>
+g (float[batch, length] x) => (float[batch, 1] y) <int64[1] third = {3}> { y = Gather <axis = 1> (x, third) }"""
+
+
+@pytest.mark.parametrize(
+    ("text", "given", "code", "words"),
+    [
+        (CONVOLVED, "", USAGE, "the size of the symbolic dim 'samples' is missing: with 1 a tensor would have"),
+        (CONVOLVED, "--dim samples=9", USAGE, "samples=9 is too small: with it a tensor would have"),
+        (PICKED, "", FAILED, "batch, length had no size and are 1"),
+        (PICKED, "--dim batch=2", FAILED, "length had no size and is 1"),
+    ],
+)
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+def test_a_size_that_is_missing_is_named_and_the_flag_in_the_hint_works(
+    call: Any, tmp_path: Path, text: str, given: str, code: int, words: str, target: str
+) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    line = ["run", path, "--random", 0, "--target", target]
+    done = call(*line, *given.split())
+    assert done.code == code
+    assert words in done.err
+    kept = [] if "samples=9" in given else given.split()
+    suggested = re.findall(r"--dim \w+=\d+", done.err)
+    assert suggested
+    assert call(*line, *kept, *" ".join(suggested).split()).code == OK
+
+
 def test_inputs_by_name_from_archives_and_protos(call: Any, model: Path, tmp_path: Path) -> None:
     np.savez(tmp_path / "all.npz", x=X, picks=PICKS)
     (tmp_path / "p.pb").write_bytes(onnx.numpy_helper.from_array(PICKS).SerializeToString())
@@ -195,7 +227,7 @@ WRONG_RUNS: dict[str, tuple[list[str], int, str]] = {
     "unknown dim": (["run", "model.onnx", "--random", "0", "--dim", "bach=3"], USAGE, "no symbolic dim 'bach'"),
     "bad dim": (["run", "model.onnx", "--random", "0", "--dim", "batch=x"], USAGE, "--dim takes NAME=SIZE"),
     "unknown target": (["run", "model.onnx", "--target", "tpu"], USAGE, "there is no target 'tpu'"),
-    "unknown mode": (["run", "model.onnx", "--mode", "fast"], USAGE, "there is no mode 'fast'"),
+    "unknown mode": (["run", "model.onnx", "--mode", "fast"], USAGE, "'fast' is not one of"),
     "broken model": (["run", "broken.onnx"], REFUSED, "this is no ONNX model"),
     "wrong opset": (["run", "old.onnx"], REFUSED, "has no op 'Softmaxx'"),
     "failing op": (["run", "model.onnx", "-i", "picks=high.npy", "--random", "0"], FAILED, "gather: IndexError"),
@@ -418,6 +450,15 @@ def test_demo_transcribes(call: Any) -> None:
     assert data["text"].lower().startswith("ever tried, ever failed")
     assert data["onnxruntime"]["lowest_pcc"] > 0.99
     assert {row["target"] for rows in data["ops"].values() for row in rows} == {"reference"}
+    assert list(data["seconds"]["first"]) == ["import", "lower", "compile", "run"]
+    assert 0 < data["seconds"]["second"] < sum(data["seconds"]["first"].values())
+
+
+def test_demo_tells_the_second_run_first(call: Any) -> None:
+    told = call("demo", "moonshine").out
+    assert re.search(r"10\.0 s of speech in \d+\.\d\d s, the second time\.", told)
+    assert re.search(r"The first time it took .* s: importing .* s, lowering .* s, compiling .* s, running .* s", told)
+    assert "on the target 'reference'" in told
 
 
 # ---- limits ----------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from assay.evidence.records import read
 
 pytest_plugins = ["pytester"]
+ROOT = Path(__file__).parents[2]
 
 MODEL = """
 import pytest
@@ -51,6 +53,18 @@ def test_{name}(record_property):
     model, inputs = {model}, {inputs}
     record_property("{key}", (model, inputs, None))
 """
+
+
+def test_the_example_in_the_documentation_passes_as_written(pytester: pytest.Pytester, tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "evidence.md").read_text()
+    (example,) = re.findall(r"```python\n(.*?)```", text.split("## In a test suite: the pytest plugin")[1], re.DOTALL)
+    path = tmp_path / "records.jsonl"
+    pytester.makepyfile(example)
+    pytester.runpytest_subprocess("-p", "no:cacheprovider", "--assay-records", str(path)).assert_outcomes(passed=1)
+    assert [(record.case.name, record.status) for record in read(path).records] == [("My model", "pass")]
+    marked = example.replace("def test_my_model", "import pytest\n\n@pytest.mark.compilation_xfail\ndef test_my_model")
+    pytester.makepyfile(marked)
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(failed=1)
 
 
 XFAIL = "@pytest.mark.compilation_xfail(reason='it adds')"

@@ -65,6 +65,19 @@ def test_every_op_is_accounted_for(told: dict[str, Any]) -> None:
         assert row["converted"] + row["removed"] + row["opaque"] + row["fallback"] == row["nodes"]
 
 
+def test_the_stages_are_told_apart(told: dict[str, Any]) -> None:
+    first = told["seconds"]["first"]
+    assert list(first) == ["trace", "import", "lower", "compile", "run"]
+    assert all(seconds > 0 for seconds in first.values())
+    assert 0 < told["seconds"]["second"] < sum(first.values())
+
+
+def test_what_runs_elsewhere_has_a_reason(told: dict[str, Any]) -> None:
+    for row in told["ops"]:
+        assert bool(row["reasons"]) == bool(row["opaque"] + row["fallback"])
+        assert all(row["reasons"])
+
+
 def test_decoding_without_a_cache_is_the_same(eager: Transcription) -> None:
     again = Transcriber(load_whisper()).transcribe(read_speech(clip_path()), most=6, cached=False)
     assert again.tokens == eager.tokens[:6]

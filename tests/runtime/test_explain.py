@@ -25,6 +25,7 @@ from assay.frontends.torch.decompositions import decompositions
 from assay.ir import dtypes
 from assay.ir.graph import Graph, Node
 from assay.runtime import targets
+from assay.runtime.torch_accounts import STATUSES
 from assay.runtime.torch_explain import TorchExplanation
 from assay.targets.base import YES, Bodies, Executable, Probe, Support
 from assay.targets.reference import ReferenceTarget
@@ -224,7 +225,7 @@ class Picky:
 
 
 def test_what_runs_elsewhere_is_a_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(targets._TARGETS, "picky", lambda mode, limits: Picky())
+    monkeypatch.setitem(targets._TARGETS, "picky", lambda mode, limits, threads: Picky())
     explanation = told(lambda x: x.cos().sin(), torch.ones(2), options=assay.Options(target="picky"))
     exact(explanation)
     by_name = {node.name: node for node in explanation.nodes}
@@ -336,6 +337,25 @@ def test_it_prints_and_returns_the_same(capsys: pytest.CaptureFixture[str]) -> N
     explanation = assay.explain(Small(), torch.randn(2, 4))
     assert capsys.readouterr().out == f"{explanation}\n"
     assert json.loads(json.dumps(explanation.to_json()))["graphs"][0]["phase"] == "forward"
+
+
+def test_the_text_has_totals_and_a_summary_by_reason() -> None:
+    def strange(x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.eigvals(x).real + x.sum()
+
+    explanation = told(strange, torch.randn(3, 3), options={"target": "cpu"})
+    text = str(explanation)
+    (total,) = [line.split() for line in text.splitlines() if line.startswith("total ")]
+    statuses = Counter(node.status for node in explanation.nodes)
+    assert list(map(int, total[1:])) == [len(explanation.nodes), *(statuses[s] for s in STATUSES)]
+    away = [node for node in explanation.nodes if node.status in ("opaque", "fallback")]
+    assert away
+    assert all(node.reason for node in away)
+    table = text.split("\nWhy\n")[1].splitlines()
+    assert table[0].split() == ["nodes", "status", "reason", "aten", "ops"]
+    assert sum(int(line.split()[0]) for line in table[1:]) == len(
+        [node for node in explanation.nodes if node.reason and node.status != "removed"]
+    )
 
 
 @dataclass

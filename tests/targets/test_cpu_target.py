@@ -24,8 +24,9 @@ from assay.limits import DEFAULT
 from assay.ops.builder import Builder
 from assay.runtime.session import Program, compile_program, place_program
 from assay.targets.base import Event
-from assay.targets.cpu import CpuTarget, executable, toolchain
+from assay.targets.cpu import CpuTarget, toolchain
 from assay.targets.reference import ReferenceTarget
+from assay.targets.threads import fixed_threads
 
 TARGET = CpuTarget("exact", DEFAULT)
 
@@ -75,11 +76,10 @@ def test_a_view_without_elements() -> None:
         torch.testing.assert_close(compiled(x), x.flip(0, 2))
 
 
-def test_results_do_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = compiled(block())
+def test_results_do_not_depend_on_the_number_of_threads() -> None:
     found: list[list[bytes]] = []
     for threads in (1, 2, 3, 8):
-        monkeypatch.setattr(executable, "thread_count", lambda threads=threads: threads)
+        program = compile_program(block(), CpuTarget("exact", DEFAULT, fixed_threads(threads)), "exact", DEFAULT)
         found.append([array.tobytes() for array in program.run([rows(300)])])
     assert all(each == found[0] for each in found)
 

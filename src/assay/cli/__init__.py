@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
+from typer.exceptions import TyperException
+from typer.rich_utils import rich_format_error
 
 from assay import __version__
 from assay.cli.bench import bench
@@ -18,7 +20,7 @@ from assay.cli.fuzz import fuzz
 from assay.cli.inspect import inspect
 from assay.cli.mutate import mutate
 from assay.cli.opinfo import opinfo
-from assay.cli.output import DEFECT, EXIT_CODES, INTERRUPTED, exit_code
+from assay.cli.output import EXIT_CODES, INTERRUPTED, Ending, ending, tell_in_json
 from assay.cli.report import report
 from assay.cli.run import run
 from assay.cli.sweep import sweep
@@ -33,7 +35,6 @@ _EPILOG = "\n\n".join(["Exit codes:", *(f"[bold]{code:>3}[/bold]  {meaning}" for
 app = typer.Typer(
     name="assay",
     rich_markup_mode="rich",
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 for _command in (run, inspect, compare, bench, conformance, opinfo, fuzz, mutate, demo, targets, trace, sweep, report):
@@ -65,18 +66,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
+    plain = [argument for argument in given if argument != "--debug"]
     try:
         with explained():
-            app([argument for argument in given if argument != "--debug"], prog_name="assay")
-    except AssayError as error:
-        if debug:
-            raise
-        print(error, file=sys.stderr)
-        sys.exit(exit_code(error))
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
-    except Exception as error:
-        if debug:
-            raise
-        print(f"assay: {type(error).__name__}: {error}\n  hint: {EXIT_CODES[DEFECT]}", file=sys.stderr)
-        sys.exit(DEFECT)
+            code = app(plain, prog_name="assay", standalone_mode=False) or 0
+        if code != INTERRUPTED:
+            sys.exit(code)
+        error: BaseException = KeyboardInterrupt()
+    except Exception as raised:
+        error = raised
+    tell_in_json(error, plain)
+    if debug:
+        raise error
+    _tell(error)
+    sys.exit(ending(error).code)
+
+
+def _tell(error: BaseException) -> None:
+    """What ended the command, in words on stderr."""
+    if isinstance(error, TyperException):
+        rich_format_error(cast("Any", error))
+        return
+    told = ending(error)
+    print(error if isinstance(error, AssayError) else _words(told), file=sys.stderr)
+
+
+def _words(told: Ending) -> str:
+    return told.message if told.code == INTERRUPTED else f"assay: {told.message}\n  hint: {told.hint}"

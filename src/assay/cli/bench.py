@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from assay.cli.inputs import DimOption, make_feeds, symbolic_dims
+from assay.cli.inputs import DimOption, check_dims, make_feeds, symbolic_dims
+from assay.cli.numbers import MOST_SECONDS, MOST_THREADS, count_option, number_option
 from assay.cli.output import DIFFERS, JsonOption, Report, progress, reporting
 from assay.errors import BadFeed, NotFound, hint_for
 from assay.evidence.bench_records import SELF, Match, Run, read
@@ -21,6 +22,7 @@ from assay.needs import require
 if TYPE_CHECKING:
     from assay.evidence.bench_models import Subject
     from assay.evidence.bench_run import Settings
+    from assay.runtime.load import Loaded
 
 ModelsArgument = Annotated[
     list[str] | None,
@@ -37,7 +39,8 @@ TargetOption = Annotated[
     str | None, typer.Option("--target", "-t", metavar="TARGET", help="Where Assay runs (default: cpu).")
 ]
 FormOption = Annotated[
-    str, typer.Option("--form", metavar="onnx|program", help="What Assay gets of a torch model: ONNX, or its export.")
+    Literal["onnx", "program"],
+    typer.Option("--form", metavar="onnx|program", help="What Assay gets of a torch model: ONNX, or its export."),
 ]
 PictureOption = Annotated[
     Path | None, typer.Option("--picture", metavar="FILE.svg", help="Draw the ratios as bars.", show_default=False)
@@ -54,11 +57,15 @@ def bench(
     peer: PeersOption = None,
     target: TargetOption = None,
     form: FormOption = "onnx",
-    threads: Annotated[int, typer.Option("--threads", help="Threads for each (0: as many as cores).", min=0)] = 0,
-    repeat: Annotated[int, typer.Option("--repeat", metavar="N", help="How many rounds.", min=1)] = 20,
-    seconds: Annotated[float, typer.Option("--seconds", help="About how long a turn takes.", min=0.0)] = 0.3,
+    threads: Annotated[
+        int, count_option("--threads", least=0, most=MOST_THREADS, help="Threads for each (0: as many as cores).")
+    ] = 0,
+    repeat: Annotated[int, count_option("--repeat", metavar="N", help="How many rounds.")] = 20,
+    seconds: Annotated[float, number_option("--seconds", most=MOST_SECONDS, help="About how long a turn takes.")] = 0.3,
     cold: Annotated[bool, typer.Option("--cold/--no-cold", help="Whether empty caches are measured too.")] = True,
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a preparation or a turn may take.")] = 900.0,
+    timeout: Annotated[
+        float, number_option("--timeout", most=MOST_SECONDS, help="Seconds that a preparation or a turn may take.")
+    ] = 900.0,
     dim: DimOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run whose records FILE holds.")] = False,
     picture: PictureOption = None,
@@ -82,7 +89,7 @@ def bench(
         if listed:
             return _list(report)
         check_peers(peer or ())
-        chosen = (_target(target), tuple(peer or PEERS), threads or cores(), _form(form))
+        chosen = (_target(target), tuple(peer or PEERS), threads or cores(), form)
         settings = Settings(*chosen, repeat, seconds, cold, timeout)
         subjects = _subjects([*_suite(suite), *(models or ())], dim)
         earlier = _earlier(json) if resume else None
@@ -141,12 +148,6 @@ def _target(name: str | None) -> str:
     return name
 
 
-def _form(name: str) -> str:
-    if name not in ("program", "onnx"):
-        raise NotFound(f"there is no form '{name}'", hint="there is onnx and program")
-    return name
-
-
 def _suite(name: str | None) -> Sequence[str]:
     from assay.zoo.torch.workloads import SUITES
 
@@ -159,25 +160,35 @@ def _subjects(names: Sequence[str], dims: Sequence[str] | None) -> list[Subject]
     """What to run; everything that does not exist is found out before anything starts."""
     if not names:
         raise BadFeed("there is no model to run", hint="name some, or give --suite cpu; --list shows the zoo's")
-    return [_subject(name, dims) for name in dict.fromkeys(names)]
+    models = list(dict.fromkeys(names))
+    sources = {name: source for name in models if (source := _source(name)) is not None}
+    known = {dim: None for source in sources.values() for dim in symbolic_dims(source.inputs)}
+    sizes = check_dims(known, dims or ())
+    return [_subject(name, sources.get(name), sizes) for name in models]
 
 
-def _subject(name: str, dims: Sequence[str] | None) -> Subject:
-    from assay.evidence.bench_models import Subject
+def _source(name: str) -> Loaded | None:
+    """The ONNX model in a file; None for a model that brings its inputs along."""
     from assay.runtime.load import read as read_model
     from assay.zoo.torch.workloads import WORKLOADS
 
     if name in WORKLOADS:
-        return Subject(name)
+        return None
     path = Path(name)
     if not path.suffix:
         raise NotFound(f"the zoo has no model '{name}'", hint=hint_for(name, WORKLOADS))
-    if path.suffix == ".pt2" and os.path.isfile(path):
-        return Subject(name, path)
-    inputs = read_model(path).inputs
-    known = symbolic_dims(inputs)
-    chosen = [each for each in dims or () if each.rpartition("=")[0] in known]
-    return Subject(name, path, make_feeds(inputs, None, 0, chosen))
+    return None if path.suffix == ".pt2" and os.path.isfile(path) else read_model(path)
+
+
+def _subject(name: str, source: Loaded | None, sizes: Mapping[str, int]) -> Subject:
+    """A model as it is run, with random inputs if it is an ONNX file."""
+    from assay.evidence.bench_models import Subject
+    from assay.zoo.torch.workloads import WORKLOADS
+
+    if source is None:
+        return Subject(name) if name in WORKLOADS else Subject(name, Path(name))
+    own = [f"{dim}={size}" for dim, size in sizes.items() if dim in symbolic_dims(source.inputs)]
+    return Subject(name, Path(name), make_feeds(source, None, 0, own).values)
 
 
 def _earlier(json: str | None) -> Run | None:

@@ -7,7 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from assay.cli.inputs import DimOption, InputOption, ModelArgument, RandomOption, make_feeds
+from assay.cli.numbers import MOST_FACTOR, number_option
 from assay.cli.output import DIFFERS, JsonOption, Report, reporting
+from assay.cli.sizes import told_if_it_fails
 
 _ENGINE = "A target, perhaps as reference:precise or reference:decomposed, or a peer: onnxruntime, onnx-reference."
 EngineArgument = Annotated[str, typer.Argument(help=_ENGINE, show_default=False)]
@@ -18,6 +20,9 @@ _BLAME = {
     False: "inherited: on equal inputs the op gives equal results",
     None: "whether the op's own or inherited is not known: it could not be run alone",
 }
+_JUDGED = "Judge by {} tolerance, not by the noise floor."
+RelativeOption = Annotated[float | None, number_option("--rtol", most=MOST_FACTOR, help=_JUDGED.format("a relative"))]
+AbsoluteOption = Annotated[float | None, number_option("--atol", most=MOST_FACTOR, help=_JUDGED.format("an absolute"))]
 
 
 def compare(
@@ -27,8 +32,8 @@ def compare(
     inputs: InputOption = None,
     random: RandomOption = None,
     dim: DimOption = None,
-    rtol: Annotated[float | None, typer.Option(help="Judge by a relative tolerance, not by the noise floor.")] = None,
-    atol: Annotated[float | None, typer.Option(help="Judge by an absolute tolerance, not by the noise floor.")] = None,
+    rtol: RelativeOption = None,
+    atol: AbsoluteOption = None,
     every: Annotated[bool, typer.Option("--all", help=f"Show every value, not the {_SHOWN} that matter most.")] = False,
     json: JsonOption = None,
 ) -> None:
@@ -41,8 +46,9 @@ def compare(
         source = read(model)
         for spec in (a, b):
             engine(spec).version()
-        feeds = make_feeds(source.inputs, inputs, random, dim)
-        found = compare_models(model, a, b, feeds, Judge(rtol, atol))
+        feeds = make_feeds(source, inputs, random, dim)
+        with told_if_it_fails(feeds.assumed):
+            found = compare_models(model, a, b, feeds.values, Judge(rtol, atol))
         _show(report, found, every)
         first = found.first_divergence
         report.result(

@@ -17,7 +17,8 @@ ModelArgument = Annotated[
 def demo(model: ModelArgument = "whisper", json: JsonOption = None) -> None:
     """Transcribe a spoken clip with a real model; show where every op ran, and how near its own runtime comes."""
     from assay.cli import demo_moonshine, demo_whisper
+    from assay.cli.demo_times import Watch
 
     shows = {"whisper": demo_whisper.show, "moonshine": demo_moonshine.show}
-    with reporting(json) as report, progress("transcribing") as bar:
-        shows[model](report, lambda step: bar.update(bar.task_ids[0], completed=step))
+    with reporting(json) as report, progress("loading") as bar:
+        shows[model](report, Watch(bar))

@@ -2,45 +2,51 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
+from assay.cli.demo_times import Watch, first_run, show_times, timed
 from assay.cli.output import Report
 
 
-def show(report: Report, watch: Callable[[int], None]) -> None:
+def show(report: Report, watch: Watch) -> None:
     """Transcribe the clip with Moonshine tiny; show where every op ran, and how near onnxruntime comes."""
     from assay import InferenceSession
     from assay.zoo.moonshine import RATE, Moonshine, clip_path, read_speech
 
     sound = read_speech(clip_path())
-    started = time.perf_counter()
-    ours = Moonshine(InferenceSession)
-    loaded = time.perf_counter()
-    heard = ours.transcribe(sound, watch=watch)
-    finished = time.perf_counter()
-    report.text(f"Moonshine tiny (int8, {len(sound) / RATE:.1f} s of speech) on the target 'reference':")
+
+    def from_files() -> tuple[Moonshine, Any]:
+        made = Moonshine(InferenceSession)
+        return made, made.transcribe(sound, watch=watch.tokens)
+
+    first = timed(from_files, watch, "run")
+    ours, heard = first.found
+    second = timed(lambda: ours.transcribe(sound, watch=watch.tokens), watch, "run")
+    stages = first_run(first, second)
+    sessions: dict[str, Any] = {name: getattr(ours, name) for name in ("encoder", "decoder")}
+    target = sessions["encoder"].session.target.name
+    report.text(f"Moonshine tiny (int8 ONNX) on the target '{target}':")
     report.text()
     report.text(f"  “{heard.text}”")
     report.text()
-    seconds = {"load": loaded - started, "run": finished - loaded}
-    report.text(f"{len(heard.tokens) - 1} tokens; loaded in {seconds['load']:.1f} s, ran in {seconds['run']:.1f} s")
-    models = {name: getattr(ours, name).explain() for name in ("encoder", "decoder")}
-    placed = {name: _placed(explanation) for name, explanation in models.items()}
+    show_times(report, len(sound) / RATE, stages, second.seconds)
+    placed = {name: _placed(session.explain()) for name, session in sessions.items()}
     for name, rows in placed.items():
         _show_ops(report, name, rows)
+    watch.doing("onnxruntime")
     peer = _against_onnxruntime(sound, heard)
     _show_peer(report, peer)
     told = {"model": "moonshine", "text": heard.text, "tokens": heard.tokens}
+    seconds = {"second": second.seconds, "first": stages}
     report.result({**told, "seconds": seconds, "ops": placed, "onnxruntime": peer})
 
 
 def _placed(explanation: Any) -> list[dict[str, Any]]:
-    """How many nodes each core op has, where they run and, where there is one, the reason."""
-    counts = Counter((node.op, node.target, node.reason) for node in explanation.nodes)
-    return [{"op": op, "target": target, "reason": why, "nodes": n} for (op, target, why), n in counts.most_common()]
+    """How many nodes each core op has, where they run and why; those for which there is a reason come first."""
+    counts = Counter((node.op, node.target, node.reason) for node in explanation.nodes).most_common()
+    rows = [{"op": op, "target": target, "reason": why, "nodes": n} for (op, target, why), n in counts]
+    return sorted(rows, key=lambda row: not row["reason"])
 
 
 def _show_ops(report: Report, name: str, rows: list[dict[str, Any]], shown: int = 12) -> None:

@@ -2,46 +2,48 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
+from assay.cli.demo_times import Watch, first_run, show_times, timed
 from assay.cli.output import Report
 
 _TARGET = "cpu"
 _SHOWN = 30
 
 
-def show(report: Report, watch: Callable[[int], None]) -> None:
+def show(report: Report, watch: Watch) -> None:
     """Transcribe the clip with Whisper tiny.en; show where every aten op ran, and how far eager and noise are."""
+    from assay.runtime.torch_graphs import recording
     from assay.zoo.moonshine import clip_path, read_speech
     from assay.zoo.whisper import RATE, load_whisper
 
-    sound = read_speech(clip_path())
-    model = load_whisper()
-    started = time.perf_counter()
-    heard, graphs = _compiled(model, sound, "exact", watch)
-    finished = time.perf_counter()
-    report.text(f"Whisper tiny.en ({len(sound) / RATE:.1f} s of speech), torch.compile on the target '{_TARGET}':")
+    sound, model = read_speech(clip_path()), load_whisper()
+    transcriber = _compiled(model, "exact")
+    with recording() as graphs:
+        first = timed(lambda: transcriber.transcribe(sound, watch=watch.tokens), watch, "trace")
+    second = timed(lambda: transcriber.transcribe(sound, watch=watch.tokens), watch, "run")
+    heard, stages = first.found, first_run(first, second)
+    report.text(f"Whisper tiny.en, torch.compile on the target '{_TARGET}':")
     report.text()
     report.text(f"  “{heard.text}”")
     report.text()
-    report.text(f"{len(heard.tokens)} tokens from {len(graphs)} compiled graphs in {finished - started:.1f} s")
+    show_times(report, len(sound) / RATE, stages, second.seconds)
     rows = _placed(graphs)
     _show_ops(report, graphs, rows)
-    accuracy = _against_eager(model, sound, heard)
+    accuracy = _against_eager(model, sound, heard, watch)
     _show_accuracy(report, accuracy)
     told = {"model": "whisper", "text": heard.text, "tokens": heard.tokens, "graphs": len(graphs)}
-    report.result({**told, "seconds": finished - started, "ops": rows, "eager": accuracy})
+    seconds = {"second": second.seconds, "first": stages}
+    report.result({**told, "seconds": seconds, "ops": rows, "eager": accuracy})
 
 
-def _compiled(model: Any, sound: Any, mode: str, watch: Callable[[int], None] | None = None) -> tuple[Any, list[Any]]:
-    """What was heard, and the graphs that were compiled for it: one to listen, one for the first tokens, one for all
-    that follow. In `precise` mode, which is run for its numbers alone, what need not be symbolic is not."""
+def _compiled(model: Any, mode: str) -> Any:
+    """A transcriber for which three graphs are compiled: one to listen, one for the first tokens, one for all that
+    follow. In `precise` mode, which is run for its numbers alone, what need not be symbolic is not."""
     import torch
 
-    from assay.runtime.torch_graphs import recording
     from assay.zoo.whisper import Transcriber
 
     def wrap(method: Any) -> Any:
@@ -49,12 +51,11 @@ def _compiled(model: Any, sound: Any, mode: str, watch: Callable[[int], None] | 
         dynamic = mode == "exact" or method == model.step
         return cast(Any, torch).compile(method, backend="assay", dynamic=dynamic, options=options)
 
-    with recording() as graphs:
-        return Transcriber(model, wrap).transcribe(sound, watch=watch), graphs
+    return Transcriber(model, wrap)
 
 
 def _placed(graphs: Sequence[Any]) -> list[dict[str, Any]]:
-    """For each aten op: how many nodes, what became of them, and where they run."""
+    """For each aten op: how many nodes, what became of them, where they run, and why not on the target."""
     from assay.runtime.torch_accounts import STATUSES, account
 
     nodes = [node for index, graph in enumerate(graphs) for node in account(index, graph, _TARGET, {})]
@@ -65,6 +66,7 @@ def _placed(graphs: Sequence[Any]) -> list[dict[str, Any]]:
         targets = dict.fromkeys("torch" if node.status == "opaque" else t for node in own for t in node.targets)
         rows.append({"op": op, "nodes": count, **{status: statuses[status] for status in STATUSES}})
         rows[-1]["targets"] = list(targets)
+        rows[-1]["reasons"] = list(dict.fromkeys(node.reason for node in own if node.status in ("opaque", "fallback")))
     return rows
 
 
@@ -74,14 +76,24 @@ def _show_ops(report: Report, graphs: Sequence[Any], rows: list[dict[str, Any]])
     report.text()
     title = f"{sum(row['nodes'] for row in rows)} nodes of {len(rows)} aten ops in {len(graphs)} graphs"
     cells = [
-        (row["op"], row["nodes"], *(row[status] or "" for status in STATUSES), ", ".join(row["targets"]))
+        (
+            row["op"],
+            row["nodes"],
+            *(row[status] or "" for status in STATUSES),
+            ", ".join(row["targets"]),
+            "; ".join(row["reasons"]),
+        )
         for row in rows[:_SHOWN]
     ]
     more = [(f"… {len(rows) - _SHOWN} more ops", sum(row["nodes"] for row in rows[_SHOWN:]))] if rows[_SHOWN:] else []
-    report.table(title, ("aten op", ">nodes", *(f">{status}" for status in STATUSES), "ran on"), [*cells, *more])
+    report.table(
+        title,
+        ("aten op", ">nodes", *(f">{status}" for status in STATUSES), "ran on", f"why not all on {_TARGET}"),
+        [*cells, *more],
+    )
 
 
-def _against_eager(model: Any, sound: Any, heard: Any) -> dict[str, Any]:
+def _against_eager(model: Any, sound: Any, heard: Any, watch: Watch) -> dict[str, Any]:
     """How near eager's scores are while both have chosen the same tokens, judged by what rounding alone does: the
     distance between the oracle's two modes."""
     import numpy as np
@@ -90,8 +102,10 @@ def _against_eager(model: Any, sound: Any, heard: Any) -> dict[str, Any]:
     from assay.evidence.compare_models import allowed_error, noise_floor
     from assay.zoo.whisper import Transcriber
 
-    theirs = Transcriber(model).transcribe(sound)
-    precise, _ = _compiled(model, sound, "precise")
+    watch.doing("eager")
+    theirs = Transcriber(model).transcribe(sound, watch=watch.tokens)
+    watch.doing("the noise floor, in f64")
+    precise = _compiled(model, "precise").transcribe(sound, watch=watch.tokens)
     same = int(np.argmin([a == b for a, b in zip(heard.tokens, theirs.tokens, strict=False)] + [False]))
     steps = [str(step) for step in range(min(same + 1, len(heard.logits), len(theirs.logits), len(precise.logits)))]
     ours, eager, carried = (dict(zip(steps, each.logits, strict=False)) for each in (heard, theirs, precise))

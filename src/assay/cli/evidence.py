@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from assay.cli.numbers import MOST_FACTOR, number_option
 from assay.cli.output import DIFFERS, JsonOption, Report, reporting
 from assay.errors import BadFeed, NotFound, hint_for
 
@@ -20,9 +21,12 @@ evidence = typer.Typer(no_args_is_help=True, help="Merge, compare, show and vali
 
 FilesArgument = Annotated[list[Path], typer.Argument(metavar="FILE…", help="Files of records.", show_default=False)]
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="A file of records.", show_default=False)]
-SlowerOption = Annotated[float, typer.Option("--slower", help="From which factor on a time has changed.", min=1.0)]
+SlowerOption = Annotated[
+    float, number_option("--slower", least=1.0, most=MOST_FACTOR, help="From which factor on a time has changed.")
+]
 AccuracyOption = Annotated[
-    float, typer.Option("--accuracy", help="From which factor on an accuracy has changed.", min=1.0)
+    float,
+    number_option("--accuracy", least=1.0, most=MOST_FACTOR, help="From which factor an accuracy has changed."),
 ]
 
 

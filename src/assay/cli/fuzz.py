@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.numbers import MOST_SEED, count_option
 from assay.cli.output import DIFFERS, JsonOption, progress, reporting
 
 
 def fuzz(
-    count: Annotated[int, typer.Option("--count", "-n", help="How many graphs.", min=1)] = 2000,
-    seed: Annotated[int, typer.Option("--seed", help="Which sequence of graphs.")] = 0,
+    count: Annotated[int, count_option("--count", "-n", help="How many graphs.")] = 2000,
+    seed: Annotated[int, count_option("--seed", least=0, most=MOST_SEED, help="Which sequence of graphs.")] = 0,
     json: JsonOption = None,
 ) -> None:
     """Make random valid graphs and check that the oracle, the decomposed oracle and onnxruntime agree."""

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import numpy as np
 import typer
 
+from assay.cli.numbers import MOST_SEED, count_option
+from assay.cli.sizes import check_sizes
 from assay.errors import BadFeed, NotFound, hint_for
 from assay.ir import dtypes
 from assay.ir.dims import UNKNOWN, Expr, bounds, evaluate, symbols
 from assay.ir.dtypes import Array, DType
+from assay.ir.graph import Graph
 from assay.ir.types import OptionalType, SequenceType, TensorType, Type
+from assay.limits import DEFAULT
+from assay.memory import free_memory
+from assay.ops.lowering import lower
+
+if TYPE_CHECKING:
+    from assay.runtime.load import Loaded
 
 ModelArgument = Annotated[
     Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a .pt2 file of torch.export.", show_default=False)
@@ -31,7 +43,13 @@ InputOption = Annotated[
 ]
 RandomOption = Annotated[
     int | None,
-    typer.Option("--random", metavar="SEED", help="Random values for inputs not given: floats normal, integers 0, 1."),
+    count_option(
+        "--random",
+        least=0,
+        most=MOST_SEED,
+        metavar="SEED",
+        help="Random values for inputs not given: floats normal, integers 0, 1.",
+    ),
 ]
 DimOption = Annotated[
     list[str] | None,
@@ -39,19 +57,43 @@ DimOption = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True)
+class Feeds:
+    """What a model is fed, and the symbolic dims that were taken to be 1 because nobody gave them a size."""
+
+    values: dict[str, Any]
+    assumed: tuple[str, ...] = ()
+
+
 def make_feeds(
-    types: Mapping[str, Type], files: Sequence[str] | None, seed: int | None, sizes: Sequence[str] | None
-) -> dict[str, Any]:
-    """Inputs of these types as the options say; what is missing after that, the session will name."""
+    source: Loaded,
+    files: Sequence[str] | None,
+    seed: int | None,
+    sizes: Sequence[str] | None,
+    lowered: Callable[[], Graph] | None = None,
+) -> Feeds:
+    """Inputs for a model as the options say; what is missing after that, the session will name. `lowered` gives the
+    model's core graph if that is at hand: dims that are taken to be 1 must fit it."""
+    types = source.inputs
     feeds = _from_files(types, files or ())
-    dims = _dims(types, sizes or ())
+    dims = check_dims(symbolic_dims(types), sizes or ())
     if seed is None:
-        return feeds
+        return Feeds(feeds)
     for name, value in feeds.items():
         for dim, size in _sizes(types[name], value):
             dims.setdefault(dim, size)
+    drawn = {name: kind for name, kind in types.items() if name not in feeds}
+    free = dict.fromkeys(name for kind in drawn.values() for name in _symbols(kind) if name not in dims)
+    check_sizes(lowered or partial(lower, source.graph, source.facts), dims, list(free))
     rng = np.random.default_rng(seed)
-    return {name: feeds[name] if name in feeds else _random(name, kind, dims, rng) for name, kind in types.items()}
+    made = {name: _random(name, kind, dims, rng) for name, kind in drawn.items()}
+    return Feeds({name: feeds[name] if name in feeds else made[name] for name in types}, tuple(free))
+
+
+def _symbols(kind: Type) -> list[str]:
+    """The symbols in the shape of an input."""
+    dims = [dim for dim in _shape(kind) if isinstance(dim, Expr) and dim is not UNKNOWN]
+    return [name for dim in dims for name in sorted(symbols(dim))]
 
 
 def symbolic_dims(types: Mapping[str, Type]) -> dict[str, list[str]]:
@@ -83,8 +125,8 @@ def _sizes(kind: Type, value: Any) -> list[tuple[str, int]]:
     return [(_dim_name(dim), size) for dim, size in pairs if isinstance(dim, Expr) and dim is not UNKNOWN]
 
 
-def _dims(types: Mapping[str, Type], sizes: Sequence[str]) -> dict[str, int]:
-    known = symbolic_dims(types)
+def check_dims(known: Collection[str], sizes: Sequence[str]) -> dict[str, int]:
+    """The sizes that `--dim` gives by name; BadFeed for what is no size, NotFound for a dim that is not `known`."""
     dims: dict[str, int] = {}
     for text in sizes:
         name, _, size = text.rpartition("=")
@@ -181,6 +223,7 @@ def _random(name: str, kind: Type, dims: Mapping[str, int], rng: np.random.Gener
     if not isinstance(kind, TensorType) or kind.shape is None:
         raise BadFeed(f"'{name}' is {kind}: there are no random values for that", hint=f"give --input {name}=FILE")
     shape = tuple(d if isinstance(d, int) else _size(d, dims) for d in kind.shape)
+    _check_memory(name, shape)
     return random_array(kind.dtype, shape, rng)
 
 
@@ -189,6 +232,16 @@ def _size(dim: Expr, dims: Mapping[str, int]) -> int:
     known = {name: dims.get(name, 1) for name in symbols(dim)}
     found = dims.get(_dim_name(dim), evaluate(dim, known))
     return max(bounds(dim)[0] or 0, 1) if found is None else found
+
+
+def _check_memory(name: str, shape: tuple[int, ...]) -> None:
+    """BadFeed if the random numbers of an input, which are drawn in f64, would not fit into memory."""
+    needed, room = 8 * math.prod(shape), min(DEFAULT.tensor_bytes, free_memory() or DEFAULT.tensor_bytes)
+    if needed > room:
+        raise BadFeed(
+            f"the input '{name}' of shape {list(shape)} would take {needed / (1 << 30):,.1f} GiB",
+            hint=f"give smaller sizes with --dim; there is room for {room / (1 << 30):.1f} GiB",
+        )
 
 
 def random_array(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator) -> Array:

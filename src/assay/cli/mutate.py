@@ -6,12 +6,15 @@ from typing import Annotated
 
 import typer
 
+from assay.cli.numbers import MOST_SEED, count_option
 from assay.cli.output import DIFFERS, JsonOption, progress, reporting
 
 
 def mutate(
-    count: Annotated[int, typer.Option("--count", "-n", help="How many mutants.", min=1)] = 10_000,
-    seed: Annotated[int, typer.Option("--seed", help="Where the sequence of mutants starts.")] = 0,
+    count: Annotated[int, count_option("--count", "-n", help="How many mutants.")] = 10_000,
+    seed: Annotated[
+        int, count_option("--seed", least=0, most=MOST_SEED, help="Where the sequence of mutants starts.")
+    ] = 0,
     json: JsonOption = None,
 ) -> None:
     """Damage models in many ways and check that each runs or gives a typed error with a place and a hint."""

@@ -13,12 +13,14 @@ from typing import IO, Annotated, Any
 
 import typer
 
+from assay.cli.numbers import MOST_SECONDS, MOST_WORKERS, count_option, number_option
 from assay.cli.output import DIFFERS, JsonOption, Report, progress
 from assay.errors import NotFound
 from assay.evidence.json_lines import written
 from assay.evidence.opinfo_records import DTYPES, Finding, Run, read
 from assay.evidence.opinfo_summary import FAILED, failures, opaque_ops, summary
 from assay.evidence.opinfo_workers import Settings
+from assay.runtime.targets import check_target
 
 OpsOption = Annotated[
     list[str] | None, typer.Option("--op", metavar="NAME", help="Only this op of the database; may be repeated.")
@@ -39,12 +41,16 @@ def opinfo(
     op: OpsOption = None,
     dtype: DtypesOption = None,
     samples: Annotated[
-        int | None, typer.Option("--samples", metavar="N", help="Only N samples of each op and dtype.", min=1)
+        int | None, count_option("--samples", metavar="N", help="Only N samples of each op and dtype.")
     ] = None,
     grad: Annotated[bool, typer.Option("--grad/--no-grad", help="Whether f32 samples are differentiated too.")] = True,
     peer: PeersOption = None,
-    workers: Annotated[int, typer.Option("--workers", help="How many processes (0: as many as cores).", min=0)] = 0,
-    timeout: Annotated[float, typer.Option("--timeout", help="Seconds that a group of samples may take.")] = 300.0,
+    workers: Annotated[
+        int, count_option("--workers", least=0, most=MOST_WORKERS, help="How many processes (0: as many as cores).")
+    ] = 0,
+    timeout: Annotated[
+        float, number_option("--timeout", most=MOST_SECONDS, help="Seconds that a group of samples may take.")
+    ] = 300.0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run whose records FILE holds.")] = False,
     docs: Annotated[
         Path | None,
@@ -57,8 +63,11 @@ def opinfo(
     The JSON result is JSON lines: the run, then for each op and dtype as soon as it is done one line for each sample
     and backend and one for the whole, at last the summary.
     """
-    from assay.evidence.opinfo import check_resumed, header, list_units, run_units
+    check_target(target)
+    from assay.evidence.opinfo import check_peers, check_resumed, header, list_units, run_units
     from assay.evidence.opinfo_page import write_page
+
+    check_peers(peer or ())
 
     settings = Settings(target, tuple(peer or ()), samples, timeout)
     units = list_units(op or (), dtype or DTYPES, grad)

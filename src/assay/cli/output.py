@@ -6,15 +6,16 @@ import json
 import math
 import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
+from typer.exceptions import TyperException
 
 from assay.errors import AssayError, NotFound
 from assay.needs import explained
@@ -33,8 +34,10 @@ EXIT_CODES: Mapping[int, str] = {
 """What the process's exit code means, for every command."""
 
 _CODE_OF_STAGE = {
+    "argument": USAGE,
     "feed": USAGE,
     "lookup": USAGE,
+    "unsupported": USAGE,
     "import": REFUSED,
     "limits": REFUSED,
     "lower": REFUSED,
@@ -49,6 +52,7 @@ JsonOption = Annotated[
 ]
 
 
+_TOLD = "the JSON result tells of this error"
 _PIPED_WIDTH = 1000
 """Tables that go to a file or a pipe are as wide as their content."""
 
@@ -110,19 +114,74 @@ class Report:
             raise NotFound(f"'{where}' cannot be written: {error.strerror}") from error
 
 
+class Interrupted(Exception):
+    """Ctrl-C, of which the JSON result already tells."""
+
+
+class Ending(NamedTuple):
+    """How an error ends the command: the exit code, and what JSON tells of it."""
+
+    code: int
+    stage: str
+    message: str
+    where: str = ""
+    hint: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The error as the JSON result has it."""
+        told = {"stage": self.stage, "message": self.message, "where": self.where, "hint": self.hint}
+        return {"error": told, "exit_code": self.code}
+
+
+def ending(error: BaseException) -> Ending:
+    """How an error ends the command."""
+    if isinstance(error, AssayError):
+        return Ending(exit_code(error), error.stage, error.message, error.where, error.hint)
+    if isinstance(error, KeyboardInterrupt | Interrupted):
+        return Ending(INTERRUPTED, "interrupted", "interrupted")
+    if isinstance(error, TyperException):
+        return Ending(USAGE, "usage", error.format_message(), hint="--help lists what there is")
+    return Ending(DEFECT, "defect", f"{type(error).__name__}: {error}", hint=EXIT_CODES[DEFECT])
+
+
 @contextmanager
 def reporting(where: str | None) -> Generator[Report]:
-    """A report for one command; an error of Assay goes into the JSON too before it ends the command."""
+    """A report for one command; what ends the command goes into the JSON too."""
     report = Report(where)
     try:
         with explained():
             yield report
-    except AssayError as error:
-        told = {"stage": error.stage, "message": error.message, "where": error.where, "hint": error.hint}
-        report.line({"error": told, "exit_code": exit_code(error)})
+    except typer.Exit:
+        raise
+    except KeyboardInterrupt as error:
+        report.line(ending(error).as_dict())
+        raise Interrupted from error
+    except Exception as error:
+        report.line(ending(error).as_dict())
+        error.add_note(_TOLD)
         raise
     finally:
         report.close()
+
+
+def tell_in_json(error: BaseException, arguments: Sequence[str]) -> None:
+    """An error that no report told goes to where `--json` among the arguments says."""
+    where = _json_argument(arguments)
+    if where is None or isinstance(error, Interrupted) or _TOLD in getattr(error, "__notes__", ()):
+        return
+    report = Report(where)
+    with suppress(NotFound):  # a file that cannot be written may be what the error is about
+        report.line(ending(error).as_dict())
+    report.close()
+
+
+def _json_argument(arguments: Sequence[str]) -> str | None:
+    """The value of `--json`, whatever else is wrong with the arguments."""
+    for index, argument in enumerate(arguments):
+        name, found, value = argument.partition("=")
+        if name == "--json":
+            return value if found else next(iter(arguments[index + 1 :]), None)
+    return None
 
 
 def jsonable(item: Any) -> Any:

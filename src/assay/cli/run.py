@@ -6,12 +6,13 @@ import hashlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from assay.cli.inputs import DimOption, InputOption, ModelArgument, RandomOption, make_feeds
 from assay.cli.output import JsonOption, Report, reporting
+from assay.cli.sizes import told_if_it_fails
 from assay.errors import NotFound
 
 TargetOption = Annotated[
@@ -21,7 +22,8 @@ TargetOption = Annotated[
     ),
 ]
 ModeOption = Annotated[
-    str, typer.Option("--mode", metavar="exact|precise", help="Round at every op, or carry floats in f64.")
+    Literal["exact", "precise"],
+    typer.Option("--mode", metavar="exact|precise", help="Round at every op, or carry floats in f64."),
 ]
 OutputOption = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="DIR", help="Save every output there as NAME.npy.")
@@ -56,7 +58,9 @@ def run(
         source = read(model)
         session = source.session(SessionOptions(target=target, mode=mode))
         loaded = time.perf_counter()
-        results = session.run(make_feeds(source.inputs, inputs, random, dim), budget=budget)
+        feeds = make_feeds(source, inputs, random, dim, lambda: session.lowered)
+        with told_if_it_fails(feeds.assumed):
+            results = session.run(feeds.values, budget=budget)
         finished = time.perf_counter()
         saved = {} if output is None else save(results, output)
         leaves = {name: list(_leaves(name, value)) for name, value in results.items()}

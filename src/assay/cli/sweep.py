@@ -9,16 +9,16 @@ from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from assay.cli.numbers import MOST_GIB, MOST_SECONDS, MOST_THREADS, MOST_WORKERS, count_option, number_option
 from assay.cli.output import DIFFERS, JsonOption, Report, progress, reporting
 from assay.errors import BadFeed
 
 if TYPE_CHECKING:
     from assay.evidence.records import Record
-    from assay.evidence.records.schema import Mode, Size
     from assay.evidence.sweep.jobs import Job
 
 _TELL_EVERY = 30.0
@@ -26,6 +26,13 @@ _TELL_EVERY = 30.0
 Listed = Annotated[list[str] | None, typer.Option("--models", metavar="NAME", help="Only this model; may be repeated.")]
 TargetsOption = Annotated[
     list[str] | None, typer.Option("--targets", "-t", metavar="TARGET", help="May be repeated (default: cpu).")
+]
+ModeOption = Annotated[Literal["eval", "train"], typer.Option("--mode", metavar="eval|train", help="What a case is.")]
+SizeOption = Annotated[
+    Literal["small", "full"], typer.Option("--size", metavar="small|full", help="Which variant of the models.")
+]
+ExecutorOption = Annotated[
+    Literal["local", "ray"], typer.Option("--executor", metavar="local|ray", help="Where cases run.")
 ]
 InjectOption = Annotated[
     list[str] | None,
@@ -41,21 +48,29 @@ def sweep(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file that records are appended to.")],
     models: Listed = None,
     targets: TargetsOption = None,
-    mode: Annotated[str, typer.Option("--mode", metavar="eval|train", help="What a case is.")] = "eval",
-    size: Annotated[str, typer.Option("--size", metavar="small|full", help="Which variant of the models.")] = "small",
+    mode: ModeOption = "eval",
+    size: SizeOption = "small",
     ops: Annotated[
         bool, typer.Option("--ops", help="Run each op configuration of the file's models by itself.")
     ] = False,
     inject: InjectOption = None,
     shard: Annotated[str, typer.Option("--shard", metavar="I/N", help="Only part I of N.")] = "1/1",
-    workers: Annotated[int, typer.Option("--workers", metavar="N", help="How many cases at once.", min=1)] = 1,
-    executor: Annotated[str, typer.Option("--executor", metavar="local|ray", help="Where cases run.")] = "local",
-    threads: Annotated[int, typer.Option("--threads", help="Threads of a case (0: cores ÷ workers).", min=0)] = 0,
+    workers: Annotated[
+        int, count_option("--workers", most=MOST_WORKERS, metavar="N", help="How many cases at once.")
+    ] = 1,
+    executor: ExecutorOption = "local",
+    threads: Annotated[
+        int, count_option("--threads", least=0, most=MOST_THREADS, help="Threads of a case (0: cores ÷ workers).")
+    ] = 0,
     rounds: Annotated[
-        int, typer.Option("--rounds", metavar="N", help="Timed runs of a case, at most; 0 for verdicts alone.", min=0)
+        int, count_option("--rounds", least=0, metavar="N", help="Timed runs of a case, at most; 0 for verdicts alone.")
     ] = 10,
-    timeout: Annotated[float, typer.Option("--timeout", metavar="S", help="Seconds that a case may take.")] = 900.0,
-    memory: Annotated[float, typer.Option("--memory", metavar="GIB", help="Memory that a case may take.")] = 20.0,
+    timeout: Annotated[
+        float, number_option("--timeout", most=MOST_SECONDS, metavar="S", help="Seconds that a case may take.")
+    ] = 900.0,
+    memory: Annotated[
+        float, number_option("--memory", most=MOST_GIB, metavar="GIB", help="Memory that a case may take.")
+    ] = 20.0,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run whose records FILE holds.")] = False,
     json: JsonOption = None,
 ) -> None:
@@ -63,6 +78,11 @@ def sweep(
 
     A crash, a hang or a case that takes too much memory is a record too. Stop it at any time and go on with --resume.
     """
+    from assay.runtime.targets import check_target
+
+    wanted = targets or ["cpu"]
+    for each in wanted:
+        check_target(each)
     from assay.evidence.bench_machine import cores
     from assay.evidence.records import read
     from assay.evidence.records.merge import merged
@@ -72,19 +92,15 @@ def sweep(
     from assay.evidence.sweep.run import Settings, model_jobs, op_jobs, remaining
     from assay.evidence.sweep.run import sweep as run_sweep
 
-    _check(mode, ("eval", "train"))
-    _check(size, ("small", "full"))
     own = threads or max(cores() // workers, 1)
     where = environment(shlex.join(["assay", *sys.argv[1:]]), own, workers)
     settings = Settings(where, Limits(timeout, int(memory * 2**30)), own, rounds)
-    wanted = targets or ["cpu"]
     if ops and inject:
         raise BadFeed("faults are broken into models, not into single ops", hint="leave out --ops")
     if ops:
         jobs = op_jobs(read(out).records, wanted, settings, models or ())
     else:
-        kinds = cast("tuple[Mode, Size]", (mode, size))
-        jobs = model_jobs(models or (), wanted, *kinds, _faults(inject or ()), settings)
+        jobs = model_jobs(models or (), wanted, mode, size, _faults(inject or ()), settings)
     jobs = part(jobs, parse_shard(shard))
     todo = remaining(jobs, out, resume or ops)
     with reporting(json) as report:
@@ -99,11 +115,6 @@ def sweep(
     failed = [record for record in found if not record.green and record.status != "skipped"]
     wrong = _misreported(found) if inject else failed
     raise typer.Exit(DIFFERS if wrong else 0)
-
-
-def _check(word: str, known: Sequence[str]) -> None:
-    if word not in known:
-        raise BadFeed(f"'{word}' is none of {', '.join(known)}")
 
 
 def _faults(given: Sequence[str]) -> list[str]:

@@ -16,6 +16,7 @@ from assay.cli.output import JsonOption, reporting
 from assay.cli.run import TargetOption
 from assay.errors import AssayError, BadFeed, ImportFailed, NotFound, RunFailed, hint_for
 from assay.needs import require
+from assay.runtime.targets import check_target
 
 TracedArgument = Annotated[
     str,
@@ -49,6 +50,7 @@ def trace(
     """Write a torch model's graphs, op counts, size distributions and a profile; show what became of every op."""
     with reporting(json) as report:
         require("torch")
+        check_target(target)
         from assay.runtime.torch_trace import trace as write
 
         traced, calls = _model(model)

@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, version
 from itertools import islice
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, cast
 
 import assay
-from assay.errors import BadFeed
+from assay.errors import BadFeed, NotFound, hint_for
 from assay.evidence.opinfo_records import Finding, Unit
 from assay.evidence.opinfo_workers import Settings, Worker
 from assay.needs import explained
@@ -25,6 +25,16 @@ def list_units(ops: Sequence[str], dtypes: Sequence[str], grad: bool) -> list[Un
         from assay.evidence.opinfo_cases import check_dtypes, units
     check_dtypes(dtypes)
     return units(ops, dtypes, grad)
+
+
+def check_peers(names: Sequence[str]) -> None:
+    """NotFound for a backend that dynamo does not have."""
+    from torch import _dynamo
+
+    known: list[str] = cast("Any", _dynamo).list_backends(exclude_tags=None)
+    for name in names:
+        if name not in known:
+            raise NotFound(f"dynamo has no backend '{name}'", hint=hint_for(name, known))
 
 
 def header(settings: Settings, command: str, units: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import secrets
 from typing import Any
 
@@ -29,10 +30,29 @@ def _float_samples(rng: Rng, dtype: DType) -> list[Sample]:
     return [Sample((np.array([2, 3]), np.array(7)), {"dtype": kind}, (0, 1)) for kind in FLOATS]
 
 
+class Seeds:
+    """Where fresh seeds come from: the machine's entropy, or the sequence that begins with a number given to it."""
+
+    def __init__(self) -> None:
+        self._draw = secrets.randbits
+
+    def begin(self, start: int) -> None:
+        """Give the same seeds after this as after the last `begin` with the same number."""
+        self._draw = random.Random(start).getrandbits
+
+    def next(self) -> int:
+        """A seed of 63 bits."""
+        return self._draw(63)
+
+
+SEEDS = Seeds()
+"""The seeds of this process."""
+
+
 @op("-> i64", shape=lambda: [()], host=True, effects=True)
 def fresh_seed() -> Array:
-    """A seed that is new in every run, out of the machine's entropy."""
-    return np.array(secrets.randbits(63), np.int64)
+    """A seed that is new in every run, out of the machine's entropy unless `SEEDS` was told where to begin."""
+    return np.array(SEEDS.next(), np.int64)
 
 
 @op("i64, i64 -> u32", shape=_drawn, samples=_bits_samples)

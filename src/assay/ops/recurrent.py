@@ -46,7 +46,7 @@ class _Arrays:
         return as_results(CORE[name].reference(*inputs, **attrs))
 
 
-def _gate_functions(activations: Sequence[str], alpha: Sequence[float], beta: Sequence[float], clip: float) -> Any:
+def gate_functions(activations: Sequence[str], alpha: Sequence[float], beta: Sequence[float], clip: float) -> Any:
     """`(ops, index, x)`: a gate clipped and passed through activation number `index`; not `bounded` does not clip."""
 
     def apply(ops: Any, index: int, x: Any, *, bounded: bool = True) -> Any:
@@ -60,6 +60,8 @@ def _gate_functions(activations: Sequence[str], alpha: Sequence[float], beta: Se
 
 Cell = Callable[..., "tuple[Any, ...]"]
 """`(ops, gates, *states) -> states`, the hidden state first; `gates` is what the input adds to the gates."""
+Step = Callable[[Any, Any, "Sequence[Any]"], "tuple[Any, tuple[Any, ...]]"]
+"""`(ops, index, states) -> (row, states)`: what one step adds to the results, and the states after it."""
 
 
 def _over_time(cell: Cell, gates: Array, lengths: Array | None, states: Sequence[Array], reverse: bool) -> Any:
@@ -77,8 +79,8 @@ def _over_time(cell: Cell, gates: Array, lengths: Array | None, states: Sequence
     return hidden, *states
 
 
-def _over_time_parts(b: Any, cell: Cell, gates: Any, lengths: Any, states: Sequence[Any], reverse: bool) -> Any:
-    length = b.dims(gates)[0]
+def over_time_parts(b: Any, cell: Cell, gates: Any, lengths: Any, states: Sequence[Any], reverse: bool) -> Any:
+    """As `_over_time`, in core ops."""
 
     def step(ops: Any, index: Any, states: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
         fresh = cell(ops, ops.gather(gates, index, axis=0), *states)
@@ -88,6 +90,12 @@ def _over_time_parts(b: Any, cell: Cell, gates: Any, lengths: Any, states: Seque
         kept = tuple(ops.where(alive, new, old) for new, old in zip(fresh, states, strict=True))
         return ops.where(alive, fresh[0], 0.0), kept
 
+    return over_steps(b, step, gates, states, reverse)
+
+
+def over_steps(b: Any, step: Step, gates: Any, states: Sequence[Any], reverse: bool) -> tuple[Any, ...]:
+    """The rows that `step` gives for each index of the first axis of `gates`, together, then the last states."""
+    length = b.dims(gates)[0]
     if not isinstance(length, int) or length > UNROLLED:
         return _looped(b, step, b.reshape(b.vector(b.size(gates, 0)), []), states, reverse)
     rows: list[Any] = [None] * length
@@ -98,7 +106,7 @@ def _over_time_parts(b: Any, cell: Cell, gates: Any, lengths: Any, states: Seque
     return b.concat(*(b.unsqueeze(row, axes=(0,)) for row in rows), axis=0), *states
 
 
-def _looped(b: Any, step: Any, length: Any, states: Sequence[Any], reverse: bool) -> Any:
+def _looped(b: Any, step: Step, length: Any, states: Sequence[Any], reverse: bool) -> Any:
     inner = b.child()
     counter, flag = inner.input(TensorType(b.dtype(length), ())), inner.input(TensorType(boolean, ()))
     carried = [inner.input(state.type) for state in states]
@@ -131,13 +139,15 @@ def _initial(state: Array | None, x: Array, r: Array) -> Array:
     return np.zeros((x.shape[1], r.shape[-1]), x.dtype) if state is None else state
 
 
-def _initial_parts(b: Any, state: Any, x: Any, r: Any) -> Any:
+def initial_parts(b: Any, state: Any, x: Any, r: Any) -> Any:
+    """The state that a layer starts from: what is given, else zeros, as long as the last axis of `r`."""
     if state is not None:
         return state
     return b.expand(b.constant(0.0, b.dtype(x)), b.vector(b.size(x, 1), b.size(r, -1)))
 
 
-def _hidden_size(b: Any, r: Any) -> int:
+def hidden_size(b: Any, r: Any) -> int:
+    """How long the hidden state is, and the last axis of `r`; FactMissing if that is no number."""
     hidden = b.dims(r)[-1]
     if not isinstance(hidden, int):
         raise FactMissing("the hidden size")
@@ -206,9 +216,9 @@ def _rnn_parts(
     reverse: bool,
     **gates: Any,
 ) -> Any:
-    given, own = _biases(b, bias, _hidden_size(b, r))
-    cell = _rnn_cell(r, own, _gate_functions(**gates))
-    return _over_time_parts(b, cell, _products(b, x, w, given), lengths, [_initial_parts(b, h0, x, r)], reverse)
+    given, own = _biases(b, bias, hidden_size(b, r))
+    cell = _rnn_cell(r, own, gate_functions(**gates))
+    return over_time_parts(b, cell, _products(b, x, w, given), lengths, [initial_parts(b, h0, x, r)], reverse)
 
 
 @op(
@@ -238,7 +248,7 @@ def rnn(
     then that of r; rows of the batch end after their `lengths`, their states then stay and their outputs are zero;
     `reverse` runs from each row's end; `clip` bounds the gates before their activations (0: it does not)."""
     given, own = _biases(_Arrays(), bias, r.shape[-1])
-    cell = _rnn_cell(r, own, _gate_functions(activations, alpha, beta, clip))
+    cell = _rnn_cell(r, own, gate_functions(activations, alpha, beta, clip))
     return _over_time(cell, _products(_Arrays(), x, w, given), lengths, [_initial(h0, x, r)], reverse)
 
 
@@ -273,10 +283,10 @@ def _gru_parts(
     reset_after: bool,
     **gates: Any,
 ) -> Any:
-    size = _hidden_size(b, r)
+    size = hidden_size(b, r)
     given, own = _biases(b, bias, 3 * size)
-    cell = _gru_cell(r, own, _gate_functions(**gates), size, reset_after)
-    return _over_time_parts(b, cell, _products(b, x, w, given), lengths, [_initial_parts(b, h0, x, r)], reverse)
+    cell = _gru_cell(r, own, gate_functions(**gates), size, reset_after)
+    return over_time_parts(b, cell, _products(b, x, w, given), lengths, [initial_parts(b, h0, x, r)], reverse)
 
 
 @op(
@@ -307,13 +317,15 @@ def gru(
     h ← (1 − z) · g(x wᵀ + (s · h) rᵀ) + z · h; `reset_after` takes s · (h rᵀ) instead."""
     size = r.shape[-1]
     given, own = _biases(_Arrays(), bias, 3 * size)
-    cell = _gru_cell(r, own, _gate_functions(activations, alpha, beta, clip), size, reset_after)
+    cell = _gru_cell(r, own, gate_functions(activations, alpha, beta, clip), size, reset_after)
     return _over_time(cell, _products(_Arrays(), x, w, given), lengths, [_initial(h0, x, r)], reverse)
 
 
-def _lstm_cell(r: Any, bias: Any, peepholes: Any, apply: Any, size: int, couple: bool) -> Cell:
+def lstm_cell(recurrent: Callable[[Any, Any], Any], peepholes: Any, apply: Any, size: int, couple: bool) -> Cell:
+    """The cell of an LSTM; `recurrent(ops, h)` is what the hidden state adds to the gates."""
+
     def cell(ops: Any, gates: Any, h: Any, c: Any) -> tuple[Any, ...]:
-        total = ops.add(gates, _products(ops, h, r, bias))
+        total = ops.add(gates, recurrent(ops, h))
         enter, leave, keep, fresh = ops.emit("split", total, sizes=(size,) * 4, axis=-1)
         through = None if peepholes is None else ops.emit("split", peepholes, sizes=(size,) * 3, axis=0)
         if through is not None:
@@ -326,6 +338,10 @@ def _lstm_cell(r: Any, bias: Any, peepholes: Any, apply: Any, size: int, couple:
         return ops.mul(apply(ops, 0, leave), apply(ops, 2, cell_state, bounded=False)), cell_state
 
     return cell
+
+
+def _recurrent(r: Any, bias: Any) -> Callable[[Any, Any], Any]:
+    return lambda ops, h: _products(ops, h, r, bias)
 
 
 def _lstm_parts(
@@ -343,11 +359,11 @@ def _lstm_parts(
     couple: bool,
     **gates: Any,
 ) -> Any:
-    size = _hidden_size(b, r)
+    size = hidden_size(b, r)
     given, own = _biases(b, bias, 4 * size)
-    cell = _lstm_cell(r, own, peepholes, _gate_functions(**gates), size, couple)
-    states = [_initial_parts(b, state, x, r) for state in (h0, c0)]
-    return _over_time_parts(b, cell, _products(b, x, w, given), lengths, states, reverse)
+    cell = lstm_cell(_recurrent(r, own), peepholes, gate_functions(**gates), size, couple)
+    states = [initial_parts(b, state, x, r) for state in (h0, c0)]
+    return over_time_parts(b, cell, _products(b, x, w, given), lengths, states, reverse)
 
 
 @op(
@@ -381,6 +397,6 @@ def lstm(
     the gates; `couple` makes f = 1 − i."""
     size = r.shape[-1]
     given, own = _biases(_Arrays(), bias, 4 * size)
-    cell = _lstm_cell(r, own, peepholes, _gate_functions(activations, alpha, beta, clip), size, couple)
+    cell = lstm_cell(_recurrent(r, own), peepholes, gate_functions(activations, alpha, beta, clip), size, couple)
     states = [_initial(state, x, r) for state in (h0, c0)]
     return _over_time(cell, _products(_Arrays(), x, w, given), lengths, states, reverse)

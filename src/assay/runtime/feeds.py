@@ -16,6 +16,10 @@ from assay.ir.graph import Graph
 from assay.ir.types import MapType, OptionalType, SequenceType, TensorType, Type
 
 
+class UnequalDims(BadFeed):
+    """Dims that have the same name have different sizes."""
+
+
 def check_feeds(graph: Graph, feeds: Mapping[str, Any]) -> list[Any]:
     """The inputs in the graph's order, as read-only arrays. BadFeed names what is missing, extra or does not fit."""
     for name in feeds:
@@ -129,7 +133,7 @@ def _check_shape(name: str, array: Array, kind: TensorType, bound: dict[str, tup
             _check_range(name, axis, size, dim)
             before, where = bound.setdefault(str(dim), (size, f"dim {axis} of '{name}'"))
             if before != size:
-                raise BadFeed(
+                raise UnequalDims(
                     f"'{dim}' is {before} as {where} but {size} as dim {axis} of '{name}'",
                     hint=f"all dims called '{dim}' must be equal",
                 )

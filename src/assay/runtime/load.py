@@ -10,13 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.errors import AssayError, ImportFailed, NotFound
+from assay.errors import AssayError, FileMissing, ImportFailed, Unsupported
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph
 from assay.ir.types import Type
 from assay.limits import DEFAULT, Limits
 from assay.needs import explained
-from assay.runtime.session import Memory, Session, SessionOptions
+from assay.runtime.options import SessionOptions, options_from
+from assay.runtime.ort.edits import NO_EDITS, Edits
+from assay.runtime.session import Memory, Session
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -52,29 +54,43 @@ def load(source: str | Path | ExportedProgram, options: SessionOptions | None = 
     results (`output`, `output_0` … where it returns no dictionary); `session.signature` nests them as the source does.
     Buffers that the program changes are the session's `state`.
     """
-    chosen = options or SessionOptions()
-    return read(source, chosen.limits).session(chosen)
+    chosen = options_from(options)
+    if chosen.enable_profiling:
+        raise Unsupported(
+            "`assay.load` writes no profiles",
+            hint="assay.InferenceSession(path, options) does; session.profile(feeds) tells the time of each node",
+        )
+    return read(source, chosen.limits, chosen.edits).session(chosen)
 
 
-def read(source: str | Path | ExportedProgram, limits: Limits = DEFAULT) -> Loaded:
-    """What `load` makes a session of, not lowered yet."""
+def read(source: str | Path | ExportedProgram, limits: Limits = DEFAULT, edits: Edits = NO_EDITS) -> Loaded:
+    """What `load` makes a session of, not lowered yet. Only ONNX models take `edits`."""
     with explained():
         if not isinstance(source, str | Path):
+            _refuse(edits)
             return _of_program(source)
         path = Path(source)
         if not os.path.isfile(path):
-            raise NotFound(f"there is no model file '{path}'", hint="check the path")
+            raise FileMissing(f"there is no model file '{path}'", hint="check the path")
         reader = _READERS.get(path.suffix.lower(), _of_any)
-        return reader(path, limits)
+        return reader(path, limits, edits)
 
 
-def _of_onnx(path: Path, limits: Limits) -> Loaded:
-    from assay.frontends.onnx import load as load_onnx
+def _refuse(edits: Edits) -> None:
+    if edits:
+        raise Unsupported("free dimensions and initializers are those of ONNX models")
 
-    return Loaded(load_onnx(path, limits))
+
+def _of_onnx(path: Path, limits: Limits, edits: Edits) -> Loaded:
+    from assay.frontends.onnx import import_model, read_model
+
+    model, folder = read_model(path, limits)
+    edits.apply(model)
+    return Loaded(import_model(model, folder, limits))
 
 
-def _of_file(path: Path, limits: Limits) -> Loaded:
+def _of_file(path: Path, limits: Limits, edits: Edits) -> Loaded:
+    _refuse(edits)
     from assay.frontends.torch.archive import read_program
 
     program = read_program(path, limits)
@@ -98,17 +114,17 @@ def _of_program(program: Any, *, shared: bool = False) -> Loaded:
     return Loaded(found.graph, found.facts, Memory(found.state, found.renewals), found.signature)
 
 
-_READERS: dict[str, Callable[[Path, Limits], Loaded]] = {".onnx": _of_onnx, ".pt2": _of_file}
+_READERS: dict[str, Callable[[Path, Limits, Edits], Loaded]] = {".onnx": _of_onnx, ".pt2": _of_file}
 
 
-def _of_any(path: Path, limits: Limits) -> Loaded:
+def _of_any(path: Path, limits: Limits, edits: Edits) -> Loaded:
     """A file whose name says nothing is taken for ONNX, unless it is one of torch's without a graph to run."""
     inside = _names_in(path)
     if any("/code/" in name for name in inside):
         raise ImportFailed(f"'{path}' is a TorchScript archive, which is not taken", hint=_EXPORT)
     if any(name.endswith("/data.pkl") for name in inside) or path.suffix.lower() in _WEIGHTS:
         raise ImportFailed(f"'{path}' holds weights and no graph", hint=f"build the model, load them, and {_EXPORT}")
-    return _of_onnx(path, limits)
+    return _of_onnx(path, limits, edits)
 
 
 def _names_in(path: Path) -> list[str]:

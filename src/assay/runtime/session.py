@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,57 +15,21 @@ from assay.errors import CompileFailed, NotFound, hint_for
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType
-from assay.limits import DEFAULT, Limits
+from assay.limits import Limits
 from assay.ops.lowering import lower
 from assay.passes import STANDARD, UNFOLDED, apply
 from assay.passes.hoist import hoist
+from assay.runtime.explanation import Explanation, all_placements, explained_nodes, op_name
 from assay.runtime.feeds import check_feeds, place_of
-from assay.runtime.partition import Placement, Plan, Segment, partition, transferred_bytes, waiting
+from assay.runtime.options import SessionOptions as SessionOptions
+from assay.runtime.options import options_from
+from assay.runtime.partition import Placement, Plan, Segment, partition, transferred_bytes
 from assay.runtime.results import handed_out
-from assay.runtime.targets import default_target, make_target
+from assay.runtime.stages import stage
+from assay.runtime.targets import make_target
 from assay.runtime.variants import Known, Variants, deciding_inputs, symbolic_inputs
 from assay.targets.base import Bodies, Event, Executable, Observer, Target
 from assay.targets.budget import Allowance, Budget
-
-
-@dataclass(frozen=True, slots=True)
-class SessionOptions:
-    """How a session works. `decomposed` runs milli-ops alone; `optimize` runs the standard passes."""
-
-    target: str = field(default_factory=default_target)
-    mode: str = "exact"
-    decomposed: bool = False
-    optimize: bool = True
-    limits: Limits = field(default_factory=lambda: DEFAULT)
-
-
-@dataclass(frozen=True, slots=True)
-class NodeReport:
-    """One node as `explain` shows it: what it came from, what it is now, where it runs and why; if it has floats."""
-
-    source: str
-    name: str
-    op: str
-    target: str
-    reason: str
-    floats: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """Where every node of a session runs."""
-
-    nodes: tuple[NodeReport, ...]
-    segments: int
-    transferred_bytes: int | None
-
-    def __str__(self) -> str:
-        widths = [max((len(getattr(n, key)) for n in self.nodes), default=0) for key in ("source", "name", "op")]
-        lines = [
-            f"{n.source:<{widths[0]}}  {n.name:<{widths[1]}}  {n.op:<{widths[2]}}  {n.target}  {n.reason}".rstrip()
-            for n in self.nodes
-        ]
-        return "\n".join([*lines, f"{len(self.nodes)} nodes in {self.segments} segment(s)"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +74,12 @@ class Session:
         signature: Any = None,
     ) -> None:
         """`graph` is what a front end loaded (symbolic), or a core graph; `facts` say more of its inputs."""
-        self.options = options or SessionOptions()
+        self.options = options_from(options)
         self.source = graph
         self.memory = memory or Memory()
         self.state = _copies(self.memory.initial)
         self.signature = signature
-        self.target: Target = make_target(self.options.target, self.options.mode, self.options.limits)
+        self.target: Target = _target_of(self.options)
         self._facts = facts or [Fact(value.type) for value in graph.inputs]
         self.lowered = self._lower(self._facts)
         self._program = self._latest = self._compile(self.lowered)
@@ -139,20 +104,25 @@ class Session:
         return tuple(name for name in self.source.output_names if name not in self.memory.renewals)
 
     def run(
-        self, feeds: Mapping[str, Any], outputs: Sequence[str] | None = None, *, budget: Budget | None = None
+        self,
+        feeds: Mapping[str, Any],
+        outputs: Sequence[str] | None = None,
+        *,
+        budget: Budget | None = None,
+        observer: Observer | None = None,
     ) -> dict[str, Any]:
         """The outputs by name (all, or those asked for). BadFeed says in a sentence what does not fit.
 
         An input that the model changes in place is changed: the array that was fed gets the new content. A run that
         uses up its budget ends with RunStopped or OutOfMemory and changes nothing; the session can be used again.
+        `observer` is told of every node.
         """
         wanted = self._known(self.output_names if outputs is None else outputs, self.output_names, "output")
-        allowance = None if budget is None else budget.begin()
         if not self.memory.renewals:
-            by_name = self._results(self._given(feeds), allowance)
+            by_name = self._results(self._given(feeds), budget, observer)
         else:
             with self._running:
-                by_name = self._renewed(feeds, allowance)
+                by_name = self._renewed(feeds, budget, observer)
         return {name: by_name[name] for name in wanted}
 
     def reset(self) -> None:
@@ -166,7 +136,12 @@ class Session:
         Where the content of inputs decides sizes, this is what the latest run was made of.
         """
         plan = self._latest.plan
-        return Explanation(tuple(explained_nodes(plan)), len(plan.segments), transferred_bytes(plan))
+        rows = tuple(explained_nodes(plan))
+        return Explanation(rows, len(plan.segments), transferred_bytes(plan), self.target.name)
+
+    def ran_on(self, node: Node) -> str:
+        """The target that ran a node in the latest run; the session's if it is none of that run's."""
+        return self._latest.targets.get(node, self.target.name)
 
     def observe(self, feeds: Mapping[str, Any], names: Iterable[str] | None = None) -> dict[str, Any]:
         """Values of intermediate results by their source names (all that were computed if `names` is None).
@@ -195,7 +170,7 @@ class Session:
         def note(event: Event) -> None:
             made = sum(getattr(result, "nbytes", 0) for result in event.results)
             origin = event.node.origin
-            times.append(OpTime(origin.op, origin.name, _op_name(event.node), event.seconds, made, event.live_bytes))
+            times.append(OpTime(origin.op, origin.name, op_name(event.node), event.seconds, made, event.live_bytes))
 
         given = self._given(feeds)
         self._chosen(given).run(given, note)
@@ -209,14 +184,15 @@ class Session:
     def _given(self, feeds: Mapping[str, Any]) -> list[Any]:
         return check_feeds(self.source, {**self.state, **feeds})
 
-    def _results(self, given: Sequence[Any], allowance: Allowance | None) -> dict[str, Any]:
-        results = handed_out(self._chosen(given).run(given, None, allowance))
+    def _results(self, given: Sequence[Any], budget: Budget | None, observer: Observer | None) -> dict[str, Any]:
+        program, allowance = self._chosen(given), None if budget is None else budget.begin()
+        results = handed_out(program.run(given, observer, allowance))
         return dict(zip(self.source.output_names, results, strict=True))
 
-    def _renewed(self, feeds: Mapping[str, Any], allowance: Allowance | None) -> dict[str, Any]:
+    def _renewed(self, feeds: Mapping[str, Any], budget: Budget | None, observer: Observer | None) -> dict[str, Any]:
         """The outputs of a run that leaves new content in the state and in inputs that were fed."""
         places = {name: place_of(name, feeds) for name in self.memory.renewals.values() if name not in self.state}
-        by_name = self._results(self._given(feeds), allowance)
+        by_name = self._results(self._given(feeds), budget, observer)
         for output, name in self.memory.renewals.items():
             content = by_name.pop(output)
             if name in self.state:
@@ -226,7 +202,8 @@ class Session:
         return by_name
 
     def _lower(self, facts: Sequence[Fact]) -> Graph:
-        return lower(self.source, facts, decomposed=self.options.decomposed, limits=self.options.limits)
+        with stage("lower"):
+            return lower(self.source, facts, decomposed=self.options.decomposed, limits=self.options.limits)
 
     def _make_variants(self) -> Variants[Program] | None:
         """None if nothing is to be gained: the target takes all that has floats, or the model tells all sizes."""
@@ -247,8 +224,9 @@ class Session:
         return chosen
 
     def _compile(self, graph: Graph, optimize: bool | None = None) -> Program:
-        wanted = self.options.optimize if optimize is None else optimize
-        return compile_program(graph, self.target, self.options.mode, self.options.limits, optimize=wanted)
+        wanted = self.options.optimizes if optimize is None else optimize
+        with stage("compile"):
+            return compile_program(graph, self.target, self.options.mode, self.options.limits, optimize=wanted)
 
     def _unoptimized(self) -> Program:
         """The program in which every named value of the source is still computed."""
@@ -269,6 +247,10 @@ class Session:
             if name not in listed:
                 raise NotFound(f"there is no {what} called '{name}'", hint=hint_for(name, listed))
         return chosen
+
+
+def _target_of(options: SessionOptions) -> Target:
+    return make_target(options.target, options.mode, options.limits, options.threads)
 
 
 def _learned(fact: Fact, place: int, known: Known) -> Fact:
@@ -350,28 +332,33 @@ class Program:
         self._places, self._fixed = _places(plan)
         self._outputs = [self._places[value] for value in plan.graph.outputs]
         last: dict[int, _Stage] = {}
-        for stage in self._stages:
-            stage.reads = [self._places[value] for value in stage.graph.inputs]
-            stage.writes = [self._places[value] for value in stage.graph.outputs]
-            last.update(dict.fromkeys((*stage.reads, *stage.writes), stage))
-        for place, stage in last.items():
+        for each in self._stages:
+            each.reads = [self._places[value] for value in each.graph.inputs]
+            each.writes = [self._places[value] for value in each.graph.outputs]
+            last.update(dict.fromkeys((*each.reads, *each.writes), each))
+        for place, each in last.items():
             if place >= len(plan.graph.inputs) and place not in self._outputs:
-                stage.frees.append(place)
+                each.frees.append(place)
 
     def run(
         self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
     ) -> tuple[Any, ...]:
         """The graph's outputs. RunStopped and OutOfMemory when the allowance is used up."""
         values = [*inputs, *self._fixed]
-        for stage in self._stages:
+        for each in self._stages:
             if allowance is not None:
                 allowance.held = self._held(values)
-            results = stage.executable.run([values[place] for place in stage.reads], observer, allowance)
-            for place, result in zip(stage.writes, results, strict=True):
+            results = each.executable.run([values[place] for place in each.reads], observer, allowance)
+            for place, result in zip(each.writes, results, strict=True):
                 values[place] = result
-            for place in stage.frees:
+            for place in each.frees:
                 values[place] = None
         return tuple([values[place] for place in self._outputs])
+
+    @cached_property
+    def targets(self) -> Mapping[Node, str]:
+        """Where each node runs."""
+        return {placement.node: placement.target for placement in all_placements(self.plan)}
 
     def _held(self, values: Sequence[Any]) -> int:
         """The bytes of what segments have made so far and others still need."""
@@ -434,35 +421,6 @@ def _moved(plan: Plan, failed: Mapping[Node, str], oracle: Target) -> Plan:
         Segment(oracle, each.graph) if failed.keys() & each.graph.nodes else each for each in plan.segments
     )
     return replace(plan, segments=segments, placements=placements)
-
-
-def explained_nodes(plan: Plan) -> Iterator[NodeReport]:
-    """Every node of a plan, those in bodies right after the nodes that have these."""
-    for placement in plan.placements:
-        yield from _explained(placement, plan)
-
-
-def _explained(placement: Placement, plan: Plan) -> Iterator[NodeReport]:
-    """The node that was placed and what lies in its bodies."""
-    node = placement.node
-    reason = placement.reason or str(node.attrs["reason"] if node.op == "opaque" else "")
-    yield NodeReport(node.origin.op, node.origin.name, _op_name(node), placement.target, reason, _has_floats(node))
-    for body in node.regions if node.op != "deferred" else ():
-        if body in plan.bodies:
-            yield from explained_nodes(plan.bodies[body])
-            continue
-        for inner in body.nodes:
-            yield from _explained(Placement(inner, placement.target, waiting(inner)), plan)
-
-
-def _has_floats(node: Node) -> bool:
-    """Whether a node reads or makes floats, complex ones included."""
-    kinds = [value.type for value in (*node.inputs, *node.outputs) if value is not None]
-    return any(isinstance(kind, TensorType) and kind.dtype.kind in ("float", "complex") for kind in kinds)
-
-
-def _op_name(node: Node) -> str:
-    return node.regions[0].name if node.op == "deferred" else node.op
 
 
 def _collector(wanted: set[Value], found: dict[Value, Any]) -> Callable[[Event], None]:

@@ -97,7 +97,7 @@ def backend(
     `mode` is `torch.compile`'s own and means nothing here: it says how hard inductor should try.
     """
     chosen = options_from(options or {})
-    target = make_target(chosen.target, chosen.mode, DEFAULT)
+    target = make_target(chosen.target, chosen.mode, DEFAULT, torch.get_num_threads)
     _refuse_subclasses(module, inputs)
     compiled = aot_autograd(
         fw_compiler=_compiler("forward", chosen, target),

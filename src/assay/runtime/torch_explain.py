@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from assay.runtime.explanation import aligned
 from assay.runtime.torch_accounts import (
     STATUSES,
     AtenNode,
@@ -283,7 +284,7 @@ def _graphs(told: TorchExplanation) -> str:
         (str(g.index), g.phase, str(g.call), str(g.nodes), str(g.core_nodes), str(g.inputs), str(g.segments))
         for g in told.graphs
     ]
-    lines = _table(("graph", "phase", ">call", ">aten nodes", ">core nodes", ">inputs", ">segments"), rows)
+    lines = aligned(("graph", "phase", ">call", ">aten nodes", ">core nodes", ">inputs", ">segments"), rows)
     sizes = [f"  graph {graph.index}: {', '.join(map(str, graph.sizes))}" for graph in told.graphs if graph.sizes]
     return "\n".join([*lines, *(["Symbolic inputs", *sizes] if sizes else [])]) if rows else ""
 
@@ -317,27 +318,22 @@ def _ops(told: TorchExplanation) -> str:
         )
         for each in told.ops
     ]
-    return "\n".join(_table(columns, rows)) if rows else ""
+    counts = [sum(row.status == status for row in told.nodes) for status in STATUSES]
+    total = ("total", str(len(told.nodes)), *map(str, counts), "", "")
+    return "\n".join(aligned(columns, [*rows, total])) if rows else ""
 
 
 def _reasons(told: TorchExplanation) -> str:
-    """Why ops are not simply converted. That a removed value is needed nowhere or known needs no line."""
-    lines = [
-        f"  {each.op}  {reason}" for each in told.ops for reason in each.reasons if not reason.startswith("removed: ")
-    ]
-    return "\n".join(["Why", *lines]) if lines else ""
+    """Why nodes are not simply converted, the reason that keeps most of them first. That a removed value is needed
+    nowhere or known needs no line."""
+    away = [node for node in told.nodes if node.reason and node.status != "removed"]
+    ops: dict[tuple[str, str], list[str]] = {}
+    for node in away:
+        ops.setdefault((node.status, node.reason), []).append(node.op)
+    ordered = sorted(ops.items(), key=lambda item: -len(item[1]))
+    rows = [(str(len(found)), status, reason, ", ".join(sorted(set(found)))) for (status, reason), found in ordered]
+    return "\n".join(["Why", *aligned((">nodes", "status", "reason", "aten ops"), rows)]) if rows else ""
 
 
 def _place(file: str, line: int) -> str:
     return f"{Path(file).name}:{line}"
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of aligned columns; those whose name starts with '>' are aligned to the right."""
-    names = [column.removeprefix(">") for column in columns]
-    widths = [max(len(row[at]) for row in (names, *rows)) for at in range(len(columns))]
-    right = [column.startswith(">") for column in columns]
-    return [
-        "  ".join(c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True)).rstrip()
-        for row in (names, *rows)
-    ]

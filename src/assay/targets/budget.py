@@ -19,12 +19,16 @@ class Budget:
     """
 
     def __init__(self, seconds: float | None = None, memory: int | None = None) -> None:
+        self.limit(seconds, memory)
+        self._flag = ctypes.c_int32(0)
+
+    def limit(self, seconds: float | None, memory: int | None) -> None:
+        """Other limits, for the runs that start from now on."""
         if seconds is not None and not seconds > 0:
             raise BadFeed(f"a run cannot have {seconds} seconds", hint="give a number above 0, or None")
         if memory is not None and memory <= 0:
             raise BadFeed(f"a run cannot have {memory} bytes of memory", hint="give a number above 0, or None")
         self.seconds, self.memory = seconds, memory
-        self._flag = ctypes.c_int32(0)
 
     def cancel(self) -> None:
         """Stop the runs that have this budget; each ends with RunStopped at the next node or kernel."""

@@ -110,7 +110,8 @@ def test_every_thing_has_its_page(folder: Path) -> None:
     assert {"models/albert-albert-base-v2.html", "models/gpt.html", "ops/aten.view.html", "ops/aten.foo.html"} < found
     assert sum(name.startswith("causes/") for name in found) == 5
     assert {path.with_suffix("") for path in folder.rglob("*.html")} == {
-        path.with_suffix("") for path in folder.rglob("*.md")
+        *(path.with_suffix("") for path in folder.rglob("*.md")),
+        folder / "data" / "index",
     }
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import html
+import re
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from evidence.report.samples import failed, model, synthetic
@@ -72,9 +75,19 @@ def test_a_page_without_marks_is_left_alone(tmp_path: Path) -> None:
     assert page.read_text() == "nothing\n"
 
 
-@pytest.mark.parametrize(("form", "ending"), [("markdown", ".md"), ("html", ".html"), ("data", ".csv")])
-def test_only_one_form(tmp_path: Path, form: str, ending: str) -> None:
+@pytest.mark.parametrize(("form", "endings"), [("markdown", {".md"}), ("html", {".html", ".csv"}), ("data", {".csv"})])
+def test_only_one_form(tmp_path: Path, form: str, endings: set[str]) -> None:
     written = write(tmp_path, made(synthetic(), "Models"), [form])
-    endings = {Path(name).suffix for name in written}
-    assert ending in endings
-    assert not endings & ({".md", ".html", ".csv"} - {ending})
+    found = {Path(name).suffix for name in written}
+    assert found & {".md", ".html", ".csv"} == endings
+
+
+def test_html_alone_has_all_that_it_links_to(tmp_path: Path) -> None:
+    write(tmp_path, made(synthetic(), "Models"), ["html"])
+    pages = list(tmp_path.rglob("*.html"))
+    links = {(page, link) for page in pages for link in re.findall(r'href="([^"#]+)"', page.read_text())}
+    assert any(link.endswith("data/index.html") for _, link in links)
+    assert any(link.endswith(".csv") for _, link in links)
+    for page, link in links:
+        if "reproducers/" not in link:
+            assert (page.parent / unquote(html.unescape(link))).is_file(), f"{page} links to {link}"

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
+import re
+from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,7 +17,7 @@ from hypothesis import strategies as st
 
 from assay.errors import BadFeed
 from assay.evidence.records import Records, append
-from assay.evidence.report import Report, gathered, made
+from assay.evidence.report import Report, gathered, made, markdown, write
 from assay.evidence.report.cells import (
     Column,
     Counted,
@@ -312,3 +315,36 @@ def test_an_output_beyond_what_is_allowed_is_told_with_its_figures() -> None:
     assert rows(found, "outputs", "name", "ok", "part_of_allowed", "complaint") == [
         ("logits", "wrong", "2.00", "too far")
     ]
+
+
+def test_models_that_come_past_a_component_are_not_among_the_blocked() -> None:
+    table = made(synthetic(40), "Made up").tables["components"]
+    listed = [link.text for cell in table.column("lowest") if isinstance(cell, tuple) for link in cell]
+    assert len(listed) > 10
+    assert [text for text in listed if "100 %" in text] == []
+    for row in table.rows:
+        passed = row[table.place("passed")]
+        assert isinstance(passed, Ratio)
+        assert len(row[table.place("lowest")] or ()) == min(passed.whole - passed.part, 10)  # pyright: ignore
+
+
+def test_rows_that_are_too_many_for_a_file_go_on_in_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(markdown, "ROWS", 10)
+    report = made(synthetic(16), "Made up")
+    write(tmp_path, report, ["markdown"])
+    for page in report.pages:
+        most = max((len(block.rows) for block in page.blocks if isinstance(block, Table)), default=0)
+        names = [page.path, *(f"{page.path}.{n}" for n in range(2, max(math.ceil(most / 10), 1) + 1))]
+        assert not (tmp_path / f"{page.path}.{len(names) + 1}.md").exists()
+        texts = [(tmp_path / f"{name}.md").read_text() for name in names]
+        lines = Counter(line for text in texts for line in text.splitlines())
+        for block in page.blocks:
+            if isinstance(block, Table) and block.rows:
+                whole = list(markdown.table_lines(block, "../" * page.path.count("/")))
+                assert lines >= Counter(whole[2:]), f"{page.path}: {block.name}"
+        for text in texts:
+            linked = re.findall(r"\(<(.*?)>\)", "".join(re.findall(r"Parts of this page: (.*)", text)))
+            assert len(linked) == len(names) - 1
+            assert all(((tmp_path / page.path).parent / name).is_file() for name in linked)
+            tables = itertools.groupby(text.splitlines(), lambda line: line.startswith("|"))
+            assert max((len(list(rows)) for is_row, rows in tables if is_row), default=0) <= 10 + 2

@@ -71,6 +71,7 @@ def expected(case: Case) -> list[Any]:
     """What ONNX Runtime gives."""
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
     session = ort.InferenceSession(model_of(case).SerializeToString(), options, providers=["CPUExecutionProvider"])
     return session.run(None, feeds_of(case))
 

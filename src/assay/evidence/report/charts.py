@@ -1,38 +1,69 @@
-"""Charts as SVG. Colours are classes, so that a page or a picture's own style gives them, in light and in dark."""
+"""Charts as SVG. Colours are classes, so that a page or a picture's own style gives them, in light and in dark.
+
+A chart is drawn twice: wide, and narrow for small screens, so that its letters are as large there as anywhere.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
+from textwrap import wrap
 
 from assay.evidence.records.schema import STATUSES
 
-_WIDTH = 600
-_LEFT, _RIGHT, _LINE = 112, 16, 30
+_WIDE, _NARROW = 600, 340
+_RIGHT, _LINE = 16, 30
+_AXIS = 60
+"""Where the plot begins; the numbers of its axis stand to the left of that."""
+_LETTER = 7.4
+"""How wide a letter of small text is, about."""
 
 
 @dataclass(frozen=True, slots=True)
-class Chart:
-    """A picture: its name in files, its title, and what is inside its `<svg>`."""
+class Picture:
+    """One drawing: its size, and what is inside its `<svg>`."""
 
-    name: str
-    title: str
+    width: int
     height: int
     body: str
 
     @property
+    def box(self) -> str:
+        """What tells a browser the size."""
+        return f'viewBox="0 0 {self.width} {self.height}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A chart: its name in files, its title, and its two drawings."""
+
+    name: str
+    title: str
+    wide: Picture
+    narrow: Picture
+
+    @property
     def inline(self) -> str:
-        """The picture within a page."""
-        box = f'viewBox="0 0 {_WIDTH} {self.height}" role="img" aria-label="{escape(self.title, quote=True)}"'
-        return f'<svg class="chart" {box}>{self.body}</svg>'
+        """The chart within a page, whose style shows one of the two."""
+        label = f'role="img" aria-label="{escape(self.title, quote=True)}"'
+        drawn = {"wide": self.wide, "narrow": self.narrow}
+        return "".join(
+            f'<svg class="chart {kind}" {picture.box} {label}>{picture.body}</svg>' for kind, picture in drawn.items()
+        )
 
     def alone(self, style: str) -> str:
-        """The picture as a file of its own."""
-        box = f'viewBox="0 0 {_WIDTH} {self.height}" width="{_WIDTH}" height="{self.height}" role="img"'
+        """The chart as a file of its own."""
+        picture = self.wide
+        box = f'{picture.box} width="{picture.width}" height="{picture.height}" role="img"'
         head = f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" {box}>'
-        return f"{head}<title>{escape(self.title)}</title><style>{style}</style>{self.body}</svg>\n"
+        return f"{head}<title>{escape(self.title)}</title><style>{style}</style>{picture.body}</svg>\n"
+
+
+def _drawn(name: str, title: str, draw: Callable[[int], Picture]) -> Chart:
+    return Chart(name, title, draw(_WIDE), draw(_NARROW))
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start", kind: str = "label") -> str:
@@ -48,70 +79,93 @@ def _line(x1: float, y1: float, x2: float, y2: float, kind: str = "grid") -> str
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{kind}"/>'
 
 
-def status_chart(counts: Mapping[str, Mapping[str, int]]) -> Chart | None:
-    """Stacked bars: of each target the cases by status."""
-    if not counts:
-        return None
-    parts: list[str] = []
-    span = _WIDTH - _LEFT - 70
-    for row, (target, found) in enumerate(counts.items()):
-        y, total = 10 + row * (_LINE + 6), sum(found.values())
-        x = float(_LEFT)
-        parts.append(_text(_LEFT - 10, y + 19, _short(target, 15), "end"))
-        for status in STATUSES:
-            if count := found.get(status, 0):
-                width = span * count / total
-                parts.append(_bar(x, y, width - 1, _LINE - 4, f"s-{status}", f"{target}: {count} of {total} {status}"))
-                if width > 8 * len(str(count)) + 4:
-                    parts.append(_text(x + width / 2, y + 18, str(count), "middle", "inside"))
-                x += width
-        green = found.get("pass", 0) + found.get("pass_with_fallback", 0)
-        parts.append(_text(_WIDTH - 4, y + 19, f"{green}/{total}", "end", "figure"))
-    base = 10 + len(counts) * (_LINE + 6) + 12
-    x, y = float(_LEFT), float(base)
-    for status, meaning in STATUSES.items():
-        if not any(found.get(status) for found in counts.values()):
-            continue
-        width = 22 + 7.4 * len(status)
-        if x + width > _WIDTH:
-            x, y = float(_LEFT), y + 20
-        parts.append(_bar(x, y - 9, 10, 10, f"s-{status}", meaning))
-        parts.append(_text(x + 15, y, status, kind="small"))
-        x += width
-    return Chart("status", "Cases by target and status", int(y) + 14, "".join(parts))
-
-
 def _short(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _caption(y: float, text: str, width: int) -> tuple[list[str], int]:
+    """Lines of small text under a plot, and where they end."""
+    lines = wrap(text, int((width - _AXIS) / (_LETTER * 0.92)))
+    return [_text(_AXIS, y + 18 * at, line, kind="small") for at, line in enumerate(lines)], int(y + 18 * len(lines))
+
+
+def _keys(entries: Mapping[str, tuple[str, str]], left: float, top: float, width: int) -> tuple[list[str], float]:
+    """A legend in as many lines as it takes, and the baseline of its last: by name the class and the tip of a key."""
+    parts: list[str] = []
+    x, y = left, top
+    for name, (kind, tip) in entries.items():
+        room = 26 + _LETTER * len(name)
+        if x > left and x + room > width:
+            x, y = left, y + 20
+        parts += [_bar(x, y - 10, 11, 11, kind, tip), _text(x + 16, y, name, kind="small")]
+        x += room
+    return parts, y
+
+
+def _targets(names: Sequence[str], width: int) -> tuple[list[str], float]:
+    """The legend of targets above a plot."""
+    return _keys({_short(name, 24): (f"t-{at % 6}", name) for at, name in enumerate(names)}, _AXIS, 14, width)
+
+
+def status_chart(counts: Mapping[str, Mapping[str, int]]) -> Chart | None:
+    """Stacked bars: of each target the cases by status."""
+    return _drawn("status", "Cases by target and status", partial(_statuses, counts)) if counts else None
+
+
+def _statuses(counts: Mapping[str, Mapping[str, int]], width: int) -> Picture:
+    left = 112 if width == _WIDE else 8
+    above = 0 if width == _WIDE else 20  # where names stand above their bars
+    parts: list[str] = []
+    span = width - left - 76
+    for row, (target, found) in enumerate(counts.items()):
+        y, total = 10 + above + row * (_LINE + 6 + above), sum(found.values())
+        x = float(left)
+        label = (left, y - 6, "start") if above else (left - 10, y + 19, "end")
+        parts.append(_text(label[0], label[1], _short(target, 40 if above else 15), label[2]))
+        for status in STATUSES:
+            if count := found.get(status, 0):
+                size = span * count / total
+                parts.append(_bar(x, y, size - 1, _LINE - 4, f"s-{status}", f"{target}: {count} of {total} {status}"))
+                if size > 9 * len(str(count)) + 6:
+                    parts.append(_text(x + size / 2, y + 18, str(count), "middle", f"inside i-{status}"))
+                x += size
+        green = found.get("pass", 0) + found.get("pass_with_fallback", 0)
+        parts.append(_text(width - 4, y + 19, f"{green}/{total}", "end", "figure"))
+    base = 10 + len(counts) * (_LINE + 6 + above) + 14
+    seen = {status: told for status, told in STATUSES.items() if any(found.get(status) for found in counts.values())}
+    keys, y = _keys({status: (f"s-{status}", told) for status, told in seen.items()}, left, base, width)
+    return Picture(width, int(y) + 14, "".join([*parts, *keys]))
 
 
 def speed_chart(speeds: Mapping[str, Sequence[tuple[str, float]]]) -> Chart | None:
     """Speed-ups of each target's cases from the slowest to the fastest, on a logarithmic scale."""
     values = [value for found in speeds.values() for _, value in found if value > 0]
-    if not values:
-        return None
-    low, high = min(0.5, *values), max(2.0, *values)
-    ticks = _ticks(low, high)
+    return _drawn("speed", "Speed-up over eager", partial(_speeds, speeds, values)) if values else None
+
+
+def _speeds(speeds: Mapping[str, Sequence[tuple[str, float]]], values: Sequence[float], width: int) -> Picture:
+    ticks = _ticks(min(0.5, *values), max(2.0, *values))
     low, high = ticks[0], ticks[-1]
-    top, bottom = 30, 280
+    parts, legend = _targets(list(speeds), width)
+    top = legend + 16
+    bottom = top + 250
 
     def height(value: float) -> float:
         return bottom - (bottom - top) * math.log(value / low) / math.log(high / low)
 
-    parts = [_line(60, height(tick), _WIDTH - _RIGHT, height(tick), "one" if tick == 1 else "grid") for tick in ticks]
-    parts += [_text(52, height(tick) + 4, f"{tick:g}×", "end", "small") for tick in ticks]
-    parts += list(_legend(list(speeds)))
+    for tick in ticks:
+        parts.append(_line(_AXIS, height(tick), width - _RIGHT, height(tick), "one" if tick == 1 else "grid"))
+        parts.append(_text(_AXIS - 8, height(tick) + 4, f"{tick:g}×", "end", "small"))
     for place, (target, found) in enumerate(speeds.items()):
         ordered = sorted(found, key=lambda each: (each[1], each[0]))
-        step = (_WIDTH - _RIGHT - 76) / max(len(ordered) - 1, 1)
+        step = (width - _RIGHT - _AXIS - 16) / max(len(ordered) - 1, 1)
         for rank, (name, value) in enumerate(ordered):
             tip = f"{name} on {target}: {value:.2f}×"
-            dot = f'cx="{68 + rank * step:.1f}" cy="{height(value):.1f}" r="3.2" class="t-{place % 6}"'
+            dot = f'cx="{_AXIS + 8 + rank * step:.1f}" cy="{height(value):.1f}" r="3.2" class="t-{place % 6}"'
             parts.append(f"<circle {dot}><title>{escape(tip)}</title></circle>")
-    parts.append(
-        _text(60, bottom + 20, "each dot is a case, slowest first; above 1× the compiled model is faster", kind="small")
-    )
-    return Chart("speed", "Speed-up over eager", bottom + 30, "".join(parts))
+    told = "each dot is a case, slowest first; above 1× the compiled model is faster"
+    lines, end = _caption(bottom + 24, told, width)
+    return Picture(width, end, "".join([*parts, *lines]))
 
 
 def _ticks(low: float, high: float) -> list[float]:
@@ -124,51 +178,45 @@ def _ticks(low: float, high: float) -> list[float]:
     return inner if len(inner) <= 8 else [10.0**power for power in range(start, end + 1)]
 
 
-def _legend(names: Sequence[str]) -> Iterator[str]:
-    x = 60.0
-    for place, name in enumerate(names):
-        yield _bar(x, 4, 10, 10, f"t-{place % 6}", name)
-        yield _text(x + 15, 13, _short(name, 24), kind="small")
-        x += 30 + 7.4 * min(len(name), 24)
-
-
 def accuracy_chart(errors: Mapping[str, Sequence[float]]) -> Chart | None:
     """How many cases have which worst error in parts of what is allowed, in powers of ten; above 1 is wrong."""
-    values = [value for found in errors.values() for value in found]
-    if not values:
+    if not any(errors.values()):
         return None
-    places = [_bin(value) for value in values]
+    return _drawn("accuracy", "Worst error in parts of what is allowed", partial(_errors, errors))
+
+
+def _errors(errors: Mapping[str, Sequence[float]], width: int) -> Picture:
+    places = [_bin(value) for found in errors.values() for value in found]
     low, high = max(min(0, *places), -12), min(max(0, *places), 8)
     bins = list(range(low, high + 1))
     counts = {
         target: [sum(_clamp(_bin(v), low, high) == b for v in found) for b in bins] for target, found in errors.items()
     }
     most = max(sum(found[place] for found in counts.values()) for place in range(len(bins)))
-    top, bottom = 30, 230
-    step = (_WIDTH - 60 - _RIGHT) / len(bins)
-    parts = list(_legend(list(errors)))
+    parts, legend = _targets(list(errors), width)
+    top = legend + 34
+    bottom = top + 190
+    step = (width - _AXIS - _RIGHT) / len(bins)
+    every = math.ceil(5.5 * _LETTER / step)  # so that labels do not run into each other
     for place, number in enumerate(bins):
-        x, y = 60 + place * step, float(bottom)
-        total = 0
+        x, y, total = _AXIS + place * step, float(bottom), 0
         for index, (target, found) in enumerate(counts.items()):
             if found[place]:
                 tall = (bottom - top - 14) * found[place] / most
-                y -= tall
-                total += found[place]
+                y, total = y - tall, total + found[place]
                 parts.append(_bar(x + 2, y, step - 4, tall, f"t-{index % 6}", f"{target}: {found[place]} cases"))
         if total:
             parts.append(_text(x + step / 2, y - 4, str(total), "middle", "small"))
-        if len(bins) < 14 or number % 2 == 0:
+        if (number - 1) % every == 0:
             label = "0" if number == low and low == -12 else f"1e{number - 1}"
-            parts.append(_text(x, bottom + 16, label, "middle", "small"))
-    limit = 60 + (1 - low) * step
-    parts.append(_line(60, bottom, _WIDTH - _RIGHT, bottom))
-    parts.append(_line(limit, top - 8, limit, bottom, "limit"))
-    parts.append(_text(limit - 6, top + 2, "allowed", "end", "small"))
-    parts.append(
-        _text(60, bottom + 36, "worst error ÷ what rounding explains; right of the line is wrong", kind="small")
-    )
-    return Chart("accuracy", "Worst error in parts of what is allowed", bottom + 46, "".join(parts))
+            parts.append(_text(x, bottom + 18, label, "middle", "small"))
+    limit = _AXIS + (1 - low) * step
+    parts.append(_line(_AXIS, bottom, width - _RIGHT, bottom))
+    parts.append(_line(limit, top - 20, limit, bottom, "limit"))
+    parts.append(_text(limit - 6, top - 12, "allowed", "end", "small"))
+    told = "worst error ÷ what rounding explains; right of the line is wrong"
+    lines, end = _caption(bottom + 40, told, width)
+    return Picture(width, end, "".join([*parts, *lines]))
 
 
 def _bin(value: float) -> int:
@@ -185,37 +233,50 @@ def _clamp(value: int, low: int, high: int) -> int:
 def plan_chart(plans: Mapping[str, Sequence[tuple[int, int]]], blocked: Mapping[str, int]) -> Chart | None:
     """Steps: with so many fixes (to the right) so many models are unlocked (upwards)."""
     plans = {target: steps for target, steps in plans.items() if steps}
-    if not plans:
-        return None
+    return _drawn("plan", "Models that so many fixes unlock", partial(_plans, plans, blocked)) if plans else None
+
+
+def _plans(plans: Mapping[str, Sequence[tuple[int, int]]], blocked: Mapping[str, int], width: int) -> Picture:
     widest = max(fixes for steps in plans.values() for fixes, _ in steps)
     most = max(blocked[target] for target in plans)
-    top, bottom, right = 34, 260, _WIDTH - _RIGHT - 8
+    parts, legend = _targets(list(plans), width)
+    top, right = legend + 20, width - _RIGHT - 8
+    bottom = top + 226
 
     def across(fixes: float) -> float:
-        return 60 + (right - 60) * fixes / widest
+        return _AXIS + (right - _AXIS) * fixes / widest
 
     def up(models: float) -> float:
         return bottom - (bottom - top) * models / most
 
-    parts = list(_legend(list(plans)))
-    for tick in _whole_ticks(most):
-        parts += [_line(60, up(tick), right, up(tick)), _text(52, up(tick) + 4, str(tick), "end", "small")]
-    for tick in _whole_ticks(widest):
-        parts.append(_text(across(tick), bottom + 16, str(tick), "middle", "small"))
+    for tick in _whole_ticks(most, 8):
+        parts += [_line(_AXIS, up(tick), right, up(tick)), _text(_AXIS - 8, up(tick) + 4, str(tick), "end", "small")]
+    for tick in _whole_ticks(widest, width // 60):
+        parts.append(_text(across(tick), bottom + 18, str(tick), "middle", "small"))
+    parts += list(_step_lines(plans, blocked, across, up, right))
+    lines, end = _caption(bottom + 40, "fixes → models unlocked", width)
+    return Picture(width, end, "".join([*parts, *lines]))
+
+
+def _step_lines(
+    plans: Mapping[str, Sequence[tuple[int, int]]],
+    blocked: Mapping[str, int],
+    across: Callable[[float], float],
+    up: Callable[[float], float],
+    right: float,
+) -> Iterator[str]:
     for place, (target, steps) in enumerate(plans.items()):
         aside = 3 * (place - (len(plans) - 1) / 2)  # so that no line hides another
         path = f"M{across(0):.1f} {up(0) + aside:.1f}"
         for fixes, models in steps:
             path += f"H{across(fixes) + aside:.1f}V{up(models) + aside:.1f}"
-        parts.append(f'<path d="{path}H{right:.1f}" class="step l-{place % 6}"/>')
+        yield f'<path d="{path}H{right:.1f}" class="step l-{place % 6}"/>'
         for fixes, models in steps:
             tip = f"{target}: {fixes} fixes unlock {models} of {blocked[target]} models"
             dot = f'cx="{across(fixes) + aside:.1f}" cy="{up(models) + aside:.1f}" r="4" class="t-{place % 6}"'
-            parts.append(f"<circle {dot}><title>{escape(tip)}</title></circle>")
-    parts.append(_text(right, bottom + 34, "fixes → models unlocked", "end", "small"))
-    return Chart("plan", "Models that so many fixes unlock", bottom + 42, "".join(parts))
+            yield f"<circle {dot}><title>{escape(tip)}</title></circle>"
 
 
-def _whole_ticks(most: int) -> list[int]:
-    step = max(1, math.ceil(most / 8))
+def _whole_ticks(most: int, count: int) -> list[int]:
+    step = max(1, math.ceil(most / count))
     return list(range(0, most + 1, step))

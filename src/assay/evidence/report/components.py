@@ -78,7 +78,8 @@ def components(base: Base) -> Table:
     for (target, stage), models in rates(base).items():
         whole = Ratio(sum(ratio.part == ratio.whole for ratio in models.values()), len(models))
         mean = sum((ratio.value for ratio in models.values()), Fraction(0)) / len(models)
-        lowest = sorted(models.items(), key=lambda item: (item[1].value, item[0]))[:_LOWEST]
+        stuck = [(name, ratio) for name, ratio in models.items() if ratio.part < ratio.whole]
+        lowest = sorted(stuck, key=lambda item: (item[1].value, item[0]))[:_LOWEST]
         shown = tuple(
             Link(f"{name} ({ratio.part}/{ratio.whole}, {percent(ratio.value)})", base.models[name])
             for name, ratio in lowest

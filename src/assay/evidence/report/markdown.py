@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from assay.evidence.report.cells import NUMERIC, Cell, Kind, Link, Memory, Table, written
 from assay.evidence.report.charts import Chart
@@ -12,6 +13,8 @@ from assay.evidence.report.pages import HOME, SECTIONS, Block, Facts, Page, Rema
 
 _LISTED = 60
 """How many links a cell lists; the data files have all."""
+ROWS = 400
+"""How many rows of a table one file holds."""
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~$])")
 
 
@@ -20,16 +23,59 @@ def memory() -> Memory:
     return Memory(_cell)
 
 
+def files(page: Page, failed: tuple[Check, ...] = (), known: Memory | None = None) -> Iterator[tuple[str, str]]:
+    """The page by its file name; rows that are too many for one file go on in further ones."""
+    known = known or memory()
+    parts = _parts(page)
+    for number, part in enumerate(parts, 1):
+        yield f"{part.path}.md", "\n".join(_page(part, failed, known, _steps(parts, number))) + "\n"
+
+
+def _parts(page: Page) -> list[Page]:
+    """The page in parts, of whose tables none has more than `ROWS` rows; all but long tables stand in the first."""
+    most = max((len(block.rows) for block in page.blocks if isinstance(block, Table)), default=0)
+    return [_part(page, start) for start in range(0, max(most, 1), ROWS)]
+
+
+def _part(page: Page, start: int) -> Page:
+    blocks = [_cut(block, start) if isinstance(block, Table) else block for block in page.blocks]
+    if not start:
+        return replace(page, blocks=tuple(blocks))
+    left = tuple(block for block in blocks if isinstance(block, Table) and block.rows)
+    return replace(page, path=f"{page.path}.{start // ROWS + 1}", blocks=left)
+
+
+def _cut(table: Table, start: int) -> Table:
+    """The rows of a table from `start` on, as many as a file takes; its note tells which they are."""
+    if len(table.rows) <= ROWS:
+        return table if not start else replace(table, rows=())
+    rows = table.rows[start : start + ROWS]
+    told = f"Rows {start + 1:,} to {start + len(rows):,} of {len(table.rows):,}."
+    return replace(table, rows=rows, note=" ".join(filter(None, (table.note, told))))
+
+
+def _steps(parts: Sequence[Page], here: int) -> str:
+    """Links from one part of a page to the others."""
+    if len(parts) == 1:
+        return ""
+    names = [part.path.rpartition("/")[2] for part in parts]
+    links = [f"**{n}**" if n == here else f"[{n}](<{name}.md>)" for n, name in enumerate(names, 1)]
+    return f"Parts of this page: {' '.join(links)}"
+
+
 def as_markdown(page: Page, failed: tuple[Check, ...] = (), known: Memory | None = None) -> str:
-    """The page; checks of the report that failed stand at its top."""
+    """The page in one piece; checks of the report that failed stand at its top."""
     return "\n".join(_page(page, failed, known or memory())) + "\n"
 
 
-def _page(page: Page, failed: tuple[Check, ...], known: Memory) -> Iterator[str]:
+def _page(page: Page, failed: tuple[Check, ...], known: Memory, steps: str = "") -> Iterator[str]:
     up = "../" * page.path.count("/")
     yield f"# {_plain(page.title)}"
     yield ""
     yield " · ".join(f"[{name}]({up}{path}.md)" for path, name in SECTIONS.items())
+    if steps:
+        yield ""
+        yield steps
     for check in failed:
         yield ""
         yield f"> **A self-check of this report fails:** {_plain(check.name)}: {_plain(check.detail)}"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from assay.evidence.bench_machine import DISTURBED
 from assay.evidence.records.schema import STATUSES
 from assay.evidence.report.base import UNKNOWN, Base, Failure, said
-from assay.evidence.report.cells import Cell, Kind, Link, Table, number, written
+from assay.evidence.report.cells import Cell, Column, Kind, Link, Table, number, written
 from assay.evidence.report.charts import Chart, accuracy_chart, plan_chart, speed_chart, status_chart
 from assay.evidence.report.failures import Blockers
 from assay.evidence.report.models import CASE_KEYS
@@ -58,6 +58,25 @@ def pages(base: Base, tables: Mapping[str, Table], found: Blockers, title: str) 
         *_op_pages(base, tables),
         *_cause_pages(base, tables),
     )
+
+
+def data_page(tables: Iterable[Table]) -> Page:
+    """The page that leads to the data files."""
+    columns = (
+        Column("table", "Table"),
+        Column("rows", "Rows", "count"),
+        Column("csv", "CSV", "link"),
+        Column("json", "JSON", "link"),
+    )
+    rows = tuple(
+        (
+            table.title,
+            len(table.rows),
+            *(Link(f"{table.name}.{form}", f"data/{table.name}.{form}", file=True) for form in ("csv", "json")),
+        )
+        for table in tables
+    )
+    return Page("data/index", "Data", (Table("data", "The rows of every table", columns, rows),))
 
 
 def _home(base: Base, tables: Mapping[str, Table], found: Blockers) -> Iterator[Block]:

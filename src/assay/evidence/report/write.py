@@ -21,10 +21,10 @@ from assay.evidence.report.charts import Chart
 from assay.evidence.report.checks import Check
 from assay.evidence.report.data import as_csv, as_json
 from assay.evidence.report.html import resource
-from assay.evidence.report.pages import Page, pages
+from assay.evidence.report.pages import Page, data_page, pages
 
 FORMS = ("markdown", "html", "data")
-"""What a report is written as; charts are with each."""
+"""What a report is written as; charts are with each, and data with html, whose pages link to them."""
 _MANIFEST = "data/files.json"
 
 
@@ -119,13 +119,15 @@ def _files(report: Report, forms: Collection[str]) -> Iterator[tuple[str, str]]:
     known = markdown.memory(), html.memory()
     for page in report.pages:
         if "markdown" in forms:
-            yield f"{page.path}.md", markdown.as_markdown(page, failed, known[0])
+            yield from markdown.files(page, failed, known[0])
         if "html" in forms:
             yield f"{page.path}.html", html.as_html(page, report.title, failed, known[1])
         for block in page.blocks:
             if isinstance(block, Chart):
                 yield f"charts/{block.name}.svg", block.alone(style)
-    for table in report.tables.values() if "data" in forms else ():
+    if "html" in forms:
+        yield "data/index.html", html.as_html(data_page(report.tables.values()), report.title, failed)
+    for table in report.tables.values() if {"data", "html"} & set(forms) else ():
         yield f"data/{table.name}.csv", as_csv(table)
         yield f"data/{table.name}.json", as_json(table)
 

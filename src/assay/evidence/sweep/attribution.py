@@ -44,7 +44,7 @@ class _Search:
 
     def compiler(self, module: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
         options = Options(self.target, observe=lambda name, _, value: self.values.__setitem__(name, value), cache=False)
-        compiled = compile_graph(module, options, make_target(self.target, "exact", DEFAULT))
+        compiled = compile_graph(module, options, make_target(self.target, "exact", DEFAULT, torch.get_num_threads))
 
         def run(*arguments: Any) -> Any:
             plain = _Kept(module)

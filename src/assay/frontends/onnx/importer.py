@@ -14,7 +14,7 @@ from typing import Any
 import onnx
 from google.protobuf.message import DecodeError
 
-from assay.errors import AssayError, ImportFailed, LimitExceeded
+from assay.errors import AssayError, FileMissing, ImportFailed, LimitExceeded
 from assay.frontends.onnx.counting import check_expanded_size
 from assay.frontends.onnx.external import ExternalData
 from assay.frontends.onnx.schema import check_counts, defaults_of, version_of
@@ -33,18 +33,21 @@ def load(source: str | Path | bytes | onnx.ModelProto, limits: Limits = DEFAULT)
 
     ImportFailed (LimitExceeded where a limit is met) names the place and gives a hint.
     """
-    model, folder = _read(source, limits)
+    model, folder = read_model(source, limits)
     return import_model(model, folder, limits)
 
 
-def _read(source: str | Path | bytes | onnx.ModelProto, limits: Limits) -> tuple[onnx.ModelProto, Path | None]:
+def read_model(
+    source: str | Path | bytes | onnx.ModelProto, limits: Limits = DEFAULT
+) -> tuple[onnx.ModelProto, Path | None]:
+    """The ModelProto of an ONNX model, and the folder that it came from, if it came from one."""
     if isinstance(source, onnx.ModelProto):
         return source, None
     if isinstance(source, bytes):
         return _parse(source, "the given bytes", limits), None
     path = Path(source)
     if not os.path.isfile(path):
-        raise ImportFailed(f"there is no model file '{path}'", hint="check the path")
+        raise FileMissing(f"there is no model file '{path}'", hint="check the path")
     try:
         with path.open("rb") as file:
             data = file.read(limits.model_bytes + 1)

@@ -21,6 +21,7 @@ from assay.targets.cpu.prepack import prepack
 from assay.targets.cpu.registry import EMITTERS
 from assay.targets.cpu.tensors import dtype_of, shape_of, unclear_broadcast
 from assay.targets.cpu.toolchain import shared_toolchain
+from assay.targets.threads import Threads, available_threads
 
 __all__ = ["CpuTarget", "kernels"]
 
@@ -30,8 +31,8 @@ class CpuTarget:
 
     name = "cpu"
 
-    def __init__(self, mode: str, limits: Limits) -> None:
-        self.mode, self.limits = mode, limits
+    def __init__(self, mode: str, limits: Limits, threads: Threads = available_threads) -> None:
+        self.mode, self.limits, self.threads = mode, limits, threads
 
     def probe(self) -> Probe:
         """Which compiler is there; the target can be asked for even if there is none."""
@@ -57,7 +58,7 @@ class CpuTarget:
         chain = shared_toolchain()
         if chain is None:
             raise CompileFailed("there is no C compiler", hint="install gcc or clang, or set CC")
-        return CpuExecutable(segment, chain, self.limits)
+        return CpuExecutable(segment, chain, self.limits, self.threads)
 
     def _refusal(self, node: Node) -> str:
         if self.mode != "exact":

@@ -6,8 +6,6 @@ import ctypes
 import itertools
 import math
 import mmap
-import os
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -28,6 +26,7 @@ from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.tape import encode
 from assay.targets.cpu.toolchain import Kernel, Toolchain
 from assay.targets.cpu.views import View
+from assay.targets.threads import Threads
 
 _NO_MEMORY, _TOO_LARGE = -1, -2
 _TOO_LITTLE = "there is not enough memory to run this"
@@ -40,9 +39,11 @@ _MACHINE = Kernel('#include "machine.c"\n', entry="frame_run")
 class CpuExecutable:
     """A planned segment. Threads may run it at the same time: each run has a frame of its own."""
 
-    def __init__(self, graph: Graph, toolchain: Toolchain, limits: Limits, *, fused: bool = True) -> None:
+    def __init__(
+        self, graph: Graph, toolchain: Toolchain, limits: Limits, threads: Threads, *, fused: bool = True
+    ) -> None:
         self.graph = graph
-        self._toolchain, self._limits = toolchain, limits
+        self._toolchain, self._limits, self._threads = toolchain, limits, threads
         constants = {value: _strided(array) for value, array in _constants(graph).items()}
         plan = Planner(graph, constants, limits, fused=fused)
         self._plan = plan
@@ -74,7 +75,7 @@ class CpuExecutable:
         An allowance is looked at between kernels: one that is under way comes to its end.
         """
         if observer is not None:
-            return self._observed(inputs, observer)
+            return self._observed(inputs, observer, allowance)
         arrays = list(map(_dense, inputs))
         try:
             return self._run(arrays, None, allowance)
@@ -94,7 +95,7 @@ class CpuExecutable:
             self._check_memory(layout, frame, allowance)
         blocks = _memory(layout.blocks, together=not arrays)
         places = [*map(_place, arrays), *self._constant_places, *map(_address, blocks)]
-        failed = frame.run(places, thread_count(), times, allowance)
+        failed = frame.run(places, self._threads(), times, allowance)
         self._frames.append(frame)
         if failed < 0 and allowance is not None:
             raise allowance.stopped(self._next_node(-2 - failed))
@@ -120,19 +121,21 @@ class CpuExecutable:
         largest = max(self.graph.nodes, key=lambda node: max((_size(v.type, bound) for v in node.outputs), default=0))
         return str(largest.origin)
 
-    def _observed(self, inputs: Sequence[Any], observer: Observer) -> tuple[Any, ...]:
+    def _observed(self, inputs: Sequence[Any], observer: Observer, allowance: Allowance | None) -> tuple[Any, ...]:
         """Run the unfused program in which every value is an output, and tell of its nodes in order."""
         with self._lock:
             if self._plain is None:
                 made = tuple(value for node in self.graph.nodes for value in node.outputs)
                 whole = Graph(self.graph.name, self.graph.inputs, made, self.graph.nodes, self.graph.constants)
-                self._plain = CpuExecutable(whole, self._toolchain, self._limits, fused=False)
-        return self._plain._told(inputs, observer, self.graph)
+                self._plain = CpuExecutable(whole, self._toolchain, self._limits, self._threads, fused=False)
+        return self._plain._told(inputs, observer, self.graph, allowance)
 
-    def _told(self, inputs: Sequence[Any], observer: Observer, graph: Graph) -> tuple[Any, ...]:
+    def _told(
+        self, inputs: Sequence[Any], observer: Observer, graph: Graph, allowance: Allowance | None
+    ) -> tuple[Any, ...]:
         arrays = [np.ascontiguousarray(array) for array in inputs]
         times = np.zeros(len(self._encoded.order) + 1)
-        outputs = self._run(arrays, times)
+        outputs = self._run(arrays, times, allowance)
         found = {**graph.constants, **dict(zip(graph.inputs, arrays, strict=True))}
         found.update(zip(self.graph.outputs, outputs, strict=True))
         seconds = dict.fromkeys(graph.nodes, 0.0)
@@ -239,19 +242,6 @@ class _Frame:
     def __del__(self) -> None:
         if getattr(self, "_frame", None):
             self._machine.frame_free(self._frame)
-
-
-def thread_count() -> int:
-    """How many threads a run may use: what torch was told if it is there, else `OMP_NUM_THREADS`, else all cores."""
-    torch = sys.modules.get("torch")
-    if torch is not None and hasattr(torch, "get_num_threads"):
-        return torch.get_num_threads()
-    return _stated_threads(os.environ.get("OMP_NUM_THREADS", ""))
-
-
-@cache
-def _stated_threads(text: str) -> int:
-    return int(text) if text.isdecimal() and int(text) > 0 else len(os.sched_getaffinity(0))
 
 
 def _size(kind: Type, bound: Mapping[str, int]) -> int:

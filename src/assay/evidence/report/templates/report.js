@@ -17,6 +17,40 @@
   };
   const compare = (a, b) => (typeof a === "number" && typeof b === "number" ? a - b : names.compare(a, b));
 
+  const ROWS_OF_PAGE = 50;
+  const pager = (section, table) => {
+    const bar = section.querySelector(".pager");
+    const told = bar.querySelector("output");
+    const [back, next, every] = bar.querySelectorAll("button");
+    let kept = new Set(table.tBodies[0].rows);
+    let at = 0;
+    let whole = false;
+
+    const show = () => {
+      const rows = [...table.tBodies[0].rows];
+      const chosen = rows.filter((row) => kept.has(row));
+      const size = whole ? Math.max(chosen.length, 1) : ROWS_OF_PAGE;
+      at = Math.max(0, Math.min(at, Math.ceil(chosen.length / size) - 1));
+      const here = new Set(chosen.slice(at * size, (at + 1) * size));
+      for (const row of rows) row.hidden = !here.has(row);
+      bar.hidden = chosen.length <= ROWS_OF_PAGE;
+      back.disabled = at === 0;
+      next.disabled = (at + 1) * size >= chosen.length;
+      every.textContent = whole ? `${ROWS_OF_PAGE} at a time` : "All rows";
+      told.textContent = `${at * size + 1}–${Math.min((at + 1) * size, chosen.length)} of ${chosen.length}`;
+    };
+    const go = (step) => {
+      at += step;
+      show();
+      section.scrollIntoView({ block: "start" });
+      section.querySelector(".scroll").scrollTop = 0;
+    };
+    back.addEventListener("click", () => go(-1));
+    next.addEventListener("click", () => go(1));
+    every.addEventListener("click", () => { whole = !whole; go(-at); });
+    return { show, keep: (rows) => { kept = rows; at = 0; show(); }, restart: () => { at = 0; show(); } };
+  };
+
   const sortBy = (table, heading) => {
     const up = heading.getAttribute("aria-sort") !== "ascending";
     for (const each of heading.parentNode.cells) each.setAttribute("aria-sort", "none");
@@ -35,9 +69,11 @@
     const table = section.querySelector("table");
     if (!table) continue;
     const rows = [...table.tBodies[0].rows];
+    const paged = pager(section, table);
     for (const heading of table.tHead.rows[0].cells) {
-      heading.querySelector("button").addEventListener("click", () => sortBy(table, heading));
+      heading.querySelector("button").addEventListener("click", () => { sortBy(table, heading); paged.restart(); });
     }
+    paged.show();
     const input = section.querySelector("input");
     if (!input) continue;
     const shown = section.querySelector(".shown");
@@ -50,7 +86,7 @@
       const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
       const need = words.filter((word) => word.length === 1 || !word.startsWith("-"));
       const avoid = words.filter((word) => word.length > 1 && word.startsWith("-")).map((word) => word.slice(1));
-      let count = 0;
+      const found = new Set();
       for (const row of rows) {
         if (words.length && !texts.has(row)) {
           texts.set(row, [...row.cells].map((cell) => cell.textContent).join(" ").toLowerCase());
@@ -58,9 +94,10 @@
         const text = texts.get(row) ?? "";
         const keep = need.every((word) => text.includes(word)) && !avoid.some((word) => text.includes(word))
           && (!wanted.size || [...statuses(row)].some((status) => wanted.has(status)));
-        row.hidden = !keep;
-        count += keep;
+        if (keep) found.add(row);
       }
+      paged.keep(found);
+      const count = found.size;
       shown.textContent = count === rows.length ? `${rows.length} rows` : `${count} of ${rows.length} rows`;
     };
 

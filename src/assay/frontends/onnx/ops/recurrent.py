@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from assay.frontends.onnx.ops.common import as_i64
@@ -33,6 +34,7 @@ _ACTIVATIONS = {
     "tanh": _Activation("tanh"),
     "thresholdedrelu": _Activation("thresholded_relu", 1.0),
 }
+LSTM_ACTIVATIONS = ("Sigmoid", "Tanh", "Tanh")
 
 
 def _activation_attrs(n: Source, defaults: tuple[str, ...], directions: int) -> list[dict[str, Any]]:
@@ -58,10 +60,10 @@ def _consumed(default: float | None, given: Iterator[float]) -> float:
     return 0.0 if default is None else next(given, default)
 
 
-def _layer(
+def layer(
     b: Builder,
     n: Source,
-    core: str,
+    core: Callable[..., tuple[Value, ...]],
     defaults: tuple[str, ...],
     x: Value,
     parameters: Sequence[Value | None],
@@ -71,9 +73,10 @@ def _layer(
 ) -> Results:
     """Run `core` in every direction. `parameters` (weights, biases …) lead with the axis of directions, `states` too
     unless the batch comes first."""
-    directions = _DIRECTIONS.get(n.str("direction").lower())
+    direction = n.str("direction", "forward")
+    directions = _DIRECTIONS.get(direction.lower())
     if directions is None:
-        raise ValueError(f"there is no direction '{n.str('direction')}'")
+        raise ValueError(f"there is no direction '{direction}'")
     batch_first = n.flag("layout", 0)
     axis = 1 if batch_first else 0
     sequence = b.transpose(x, perm=(1, 0, 2)) if batch_first else x
@@ -82,10 +85,10 @@ def _layer(
     for index, (reverse, functions) in enumerate(
         zip(directions, _activation_attrs(n, defaults, len(directions)), strict=True)
     ):
-        w, r, bias, *peepholes = (value and b.gather(value, index, axis=0) for value in parameters)
+        w, r, bias, *more = (value and b.gather(value, index, axis=0) for value in parameters)
         own = [value and b.gather(value, index, axis=axis) for value in states]
-        given = (sequence, w, r, bias, lengths and as_i64(b, lengths), *own, *peepholes)
-        runs.append(b.emit(core, *given, reverse=reverse, clip=clip, **functions, **attrs))
+        given = (sequence, w, r, bias, lengths and as_i64(b, lengths), *own, *more)
+        runs.append(core(*given, reverse=reverse, clip=clip, **functions, **attrs))
     hidden, *last = zip(*runs, strict=True)
     together = b.concat(*(b.unsqueeze(value, axes=(1,)) for value in hidden), axis=1)
     placed = b.transpose(together, perm=(2, 0, 1, 3)) if batch_first else together
@@ -103,7 +106,7 @@ def rnn(
     lengths: Value | None = None,
     h0: Value | None = None,
 ) -> Results:
-    return _layer(b, n, "rnn", ("Tanh",), x, (w, r, bias), lengths, (h0,))
+    return layer(b, n, partial(b.emit, "rnn"), ("Tanh",), x, (w, r, bias), lengths, (h0,))
 
 
 @onnx_op("GRU", since=7)
@@ -118,7 +121,9 @@ def gru(
     h0: Value | None = None,
 ) -> Results:
     reset_after = n.flag("linear_before_reset")
-    return _layer(b, n, "gru", ("Sigmoid", "Tanh"), x, (w, r, bias), lengths, (h0,), reset_after=reset_after)
+    return layer(
+        b, n, partial(b.emit, "gru"), ("Sigmoid", "Tanh"), x, (w, r, bias), lengths, (h0,), reset_after=reset_after
+    )
 
 
 @onnx_op("LSTM", since=7)
@@ -135,5 +140,5 @@ def lstm(
     peepholes: Value | None = None,
 ) -> Results:
     couple = n.flag("input_forget")
-    defaults = ("Sigmoid", "Tanh", "Tanh")
-    return _layer(b, n, "lstm", defaults, x, (w, r, bias, peepholes), lengths, (h0, c0), couple=couple)
+    core, parameters = partial(b.emit, "lstm"), (w, r, bias, peepholes)
+    return layer(b, n, core, LSTM_ACTIVATIONS, x, parameters, lengths, (h0, c0), couple=couple)
