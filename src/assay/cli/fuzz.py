@@ -19,11 +19,14 @@ class Kind(StrEnum):
 
     graph = "graph"
     torch = "torch"
+    onnx = "onnx"
 
 
 TargetsOption = Annotated[
     list[str] | None,
-    typer.Option("--targets", "-t", metavar="TARGET", help="For programs; may be repeated (default: cpu, reference)."),
+    typer.Option(
+        "--targets", "-t", metavar="TARGET", help="Of programs and models; may be repeated (default: cpu, reference)."
+    ),
 ]
 Watch = Callable[[int, int], None]
 Runner = Callable[[int, int, Sequence[str], int, int, Watch], Any]
@@ -31,7 +34,9 @@ Runner = Callable[[int, int, Sequence[str], int, int, Watch], Any]
 
 
 def fuzz(
-    kind: Annotated[Kind, typer.Option("--kind", help="Graphs of core ops, torch programs.")] = Kind.graph,
+    kind: Annotated[
+        Kind, typer.Option("--kind", help="Graphs of core ops, torch programs or ONNX models.")
+    ] = Kind.graph,
     count: Annotated[int, typer.Option("--count", "-n", help="How many.", min=1)] = 2000,
     seed: Annotated[int, typer.Option("--seed", help="Which sequence of them.")] = 0,
     first: Annotated[int, typer.Option("--first", help="The number of the sequence to begin with.", min=0)] = 0,
@@ -41,7 +46,8 @@ def fuzz(
 ) -> None:
     """Make random programs and check that everybody who can run them agrees.
 
-    Graphs of core ops: the oracle in several ways and onnxruntime. Torch programs: eager.
+    Graphs of core ops: the oracle in several ways and onnxruntime. Torch programs: eager. ONNX models: onnxruntime and
+    the reference evaluator of the onnx package.
     """
     names = targets or ["cpu", "reference"]
     for name in names:
@@ -69,5 +75,11 @@ def _torch_programs(count: int, seed: int, targets: Sequence[str], first: int, w
     return run_torch(count, seed, targets, first=first, processes=workers, progress=watch)
 
 
-_NOUNS = {Kind.graph: "graphs", Kind.torch: "programs"}
-_RUNNERS: dict[Kind, Runner] = {Kind.graph: _graphs, Kind.torch: _torch_programs}
+def _onnx_models(count: int, seed: int, targets: Sequence[str], first: int, workers: int, watch: Watch) -> Any:
+    from assay.evidence.fuzz.onnx_run import run_onnx
+
+    return run_onnx(count, seed, targets, first=first, processes=workers, progress=watch)
+
+
+_NOUNS = {Kind.graph: "graphs", Kind.torch: "programs", Kind.onnx: "models"}
+_RUNNERS: dict[Kind, Runner] = {Kind.graph: _graphs, Kind.torch: _torch_programs, Kind.onnx: _onnx_models}

@@ -4,13 +4,43 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
+
+from assay.evidence.fuzz.workers import Died
 
 
 def normal(message: str) -> str:
     """A message without its numbers, so that messages of one cause are one."""
     return re.sub(r"[(\[]?-?[0-9][0-9., e+-]*[)\]]?", "#", message)[:160]
+
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with how many are done, and how many there will be."""
+
+GOOD = ("pass", "no graph", "no peer", "torch")
+"""Statuses that are no findings: right; nothing was compiled; nobody else can run it; torch itself is at fault."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The number of a program or model and the targets that it is run on."""
+
+    seed: int
+    index: int
+    targets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of one: (target, status, message, source) for each target, its traits and ops, and whose answers did
+    not count for what reason."""
+
+    rows: tuple[tuple[str, str, str, str], ...]
+    traits: tuple[str, ...] = ()
+    ops: tuple[str, ...] = ()
+    why: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +81,23 @@ class Report:
         """True if nothing was found, and something passed on every target."""
         return not self.findings and all(counts["pass"] for counts in self.statuses.values()) and bool(self.statuses)
 
-    def note(self, target: str, status: str) -> None:
-        """Count one verdict."""
-        self.statuses.setdefault(target, Counter())[status] += 1
+    def add(self, job: Job, answer: Answer) -> None:
+        """Count what became of one."""
+        self.count += 1
+        self.traits.update(answer.traits)
+        self.ops.update(answer.ops)
+        self.why.update(answer.why)
+        for target, status, message, source in answer.rows:
+            self.statuses.setdefault(target, Counter())[status] += 1
+            if status not in GOOD:
+                self.findings.append(Finding(job.index, target, status, message, source))
+
+    def died(self, job: Job, answer: Died, source: str) -> None:
+        """Count one whose process ended or was ended."""
+        self.count += 1
+        target = answer.doing or "outside of all targets"
+        self.statuses.setdefault(target, Counter())["crash"] += 1
+        self.findings.append(Finding(job.index, target, "crash", answer.reason, source))
 
     def as_dict(self) -> dict[str, Any]:
         """The report as plain data, for JSON."""

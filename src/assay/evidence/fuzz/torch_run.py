@@ -8,11 +8,10 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
-from assay.evidence.fuzz.report import Finding, Report, normal
+from assay.evidence.fuzz.report import Answer, Job, Progress, Report, normal
 from assay.evidence.fuzz.torch_program import Program, reproducer
 from assay.evidence.fuzz.workers import Died, run_jobs, serving
 
@@ -25,27 +24,6 @@ TIMEOUT = 240.0
 
 SHRUNK = 2
 """How many faults of one kind a process makes small; those that follow are told as they are."""
-
-Progress = Callable[[int, int], None]
-"""Called with how many programs are done, and how many there will be."""
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A program's number and the targets that it is run on."""
-
-    seed: int
-    index: int
-    targets: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What became of a program: (target, status, message, source) for each target, its traits and its ops."""
-
-    rows: tuple[tuple[str, str, str, str], ...]
-    traits: tuple[str, ...]
-    ops: tuple[str, ...]
 
 
 def run_torch(
@@ -71,20 +49,10 @@ def run_torch(
 
 
 def _note(report: Report, job: Job, answer: Answer | Died) -> None:
-    report.count += 1
     if isinstance(answer, Died):
-        target = answer.doing or "eager"
-        report.note(target, "crash")
-        report.findings.append(Finding(job.index, target, "crash", answer.reason, _source_of(job, target, answer)))
-        return
-    report.traits.update(answer.traits)
-    report.ops.update(answer.ops)
-    for target, status, message, source in answer.rows:
-        report.note(target, status)
-        if status == "torch":
-            report.why[normal(message)] += 1
-        elif status not in ("pass", "no graph"):
-            report.findings.append(Finding(job.index, target, status, message, source))
+        report.died(job, answer, _source_of(job, answer.doing or "cpu", answer))
+    else:
+        report.add(job, answer)
 
 
 def _source_of(job: Job, target: str, answer: Died) -> str:
@@ -131,7 +99,9 @@ class Runner:
             rows.append((target, *self._told(program, target, judge(program, target, expected))))
         raising = any(seen.error is not None for seen in expected)
         traits = {"grad": program.grad, "dynamic": program.dynamic, "raising in eager": raising}
-        return Answer(tuple(rows), tuple(name for name, holds in traits.items() if holds), tuple(_ops(program)))
+        why = [normal(message) for _, status, message, _ in rows if status == "torch"]
+        held = (name for name, holds in traits.items() if holds)
+        return Answer(tuple(rows), tuple(held), tuple(_ops(program)), tuple(why))
 
     def _told(self, program: Program, target: str, judged: Judged) -> tuple[str, str, str]:
         """(status, message, source) of a verdict."""
