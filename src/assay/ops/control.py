@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from assay.ir.dims import UNKNOWN, Dim, join
+from assay.ir.dims import UNKNOWN, Dim, Expr, join
 from assay.ir.dtypes import Array
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph
@@ -42,6 +42,17 @@ def join_shapes(a: Shape, b: Shape) -> Shape:
     return tuple(join(x, y) for x, y in zip(a, b, strict=True))
 
 
+def settled(body: Callable[[Sequence[Type]], Graph], states: Sequence[Type]) -> Graph:
+    """A loop's body built for carried types that hold in every iteration, however often they had to be widened."""
+    kinds = list(states)
+    while True:
+        graph = body(kinds)
+        wider = [join_types(a, out.type) for a, out in zip(kinds, graph.outputs[1:], strict=False)]
+        if wider == kinds:
+            return graph
+        kinds = wider
+
+
 def _branch_types(condition: Fact, *, regions: tuple[Graph, Graph]) -> list[Type]:
     first, second = regions
     return [join_types(a.type, b.type) for a, b in zip(first.outputs, second.outputs, strict=True)]
@@ -55,10 +66,19 @@ def branch(condition: Array, *, regions: Sequence[Any]) -> tuple[Any, ...]:
 
 def _loop_types(trip: Fact | None, go: Fact | None, *carried: Fact, regions: tuple[Graph]) -> list[Type]:
     body = regions[0]
-    count: Dim = UNKNOWN
+    count = _iterations(trip, go, body)
     states = [join_types(a.type, b.type) for a, b in zip(carried, body.outputs[1:], strict=False)]
     collected = [value.type for value in body.outputs[1 + len(carried) :]]
     return states + [_stacked(kind, count) for kind in collected]
+
+
+def _iterations(trip: Fact | None, go: Fact | None, body: Graph) -> Dim:
+    """How often a loop runs, where nothing but its count ends it."""
+    goes_on = body.constants.get(body.outputs[0])
+    if trip is None or trip.value is None or go is not None or goes_on is None or not goes_on.all():
+        return UNKNOWN
+    count = trip.value.reshape(-1)[0]
+    return count if isinstance(count, Expr) else max(int(count), 0)
 
 
 def _stacked(kind: Type, count: Dim) -> Type:

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from assay.errors import BadFeed, LowerFailed, hint_for
 from assay.frontends.torch import import_fx
-from assay.frontends.torch.decompositions import decompositions, kept_whole, wide_gradients
+from assay.frontends.torch.decompositions import decompositions, drawn_once, kept_whole, wide_gradients
 from assay.frontends.torch.importer import Imported
 from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Origin, Value
@@ -95,7 +95,7 @@ def backend(
         inference_compiler=_compiler("inference", chosen, target),
         decompositions=decompositions(),
     )
-    with kept_whole(), wide_gradients():
+    with kept_whole(), wide_gradients(), drawn_once():
         return compiled(module, inputs)
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import _decomp
 from torch._C import DispatchKey
 from torch._decomp import decompositions as _rules
+from torch._functorch import config as functorch_config
 
 _TABLES, _RULES = cast(Any, _decomp), cast(Any, _rules)
 
@@ -125,6 +126,17 @@ def kept_whole() -> Generator[None]:
 
 def _changed(kernels: dict[Any, Any], change: Callable[..., Any] | None) -> dict[Any, Any]:
     return {key: change(kernel) for key, kernel in kernels.items()} if change else {}
+
+
+@contextmanager
+def drawn_once() -> Generator[None]:
+    """Inside, a graph that is not split into forward and backward computes nothing twice.
+
+    What `checkpoint` marks would else be computed again to save memory, which torch refuses for ops that draw random
+    numbers, also where no gradient is wanted at all.
+    """
+    with cast(Any, functorch_config).patch(remat_using_tags_for_fwd_loss_bwd_graph=False):
+        yield
 
 
 @contextmanager

@@ -79,7 +79,7 @@ def returned_entries(items: Sequence[Any], placeholders: Sequence[fx.Node]) -> t
     """One description an entry; nodes that have a value are numbered as outputs in their order."""
     positions = {node: index for index, node in enumerate(placeholders)}
     inputs = [node.meta.get("val") for node in placeholders]
-    memories = {_storage(value): -1 - index for index, value in enumerate(inputs) if isinstance(value, torch.Tensor)}
+    memories = {storage_of(value): -1 - index for index, value in enumerate(inputs) if isinstance(value, torch.Tensor)}
     entries: list[Returned] = []
     count = 0
     for item in items:
@@ -97,7 +97,7 @@ def _entry(
     meta = node.meta["val"]
     if not isinstance(meta, torch.Tensor):
         return Returned(output, argument=argument, number=True)
-    memory = memories.setdefault(_storage(meta), output)
+    memory = memories.setdefault(storage_of(meta), output)
     place = _place(meta, -1 - memory, inputs) if memory < 0 else None
     strides = _numbers(meta.stride(), inputs) if meta.layout is torch.strided and 1 in _sizes(meta) else None
     order = axis_order(meta)
@@ -135,7 +135,7 @@ def _sources(inputs: Sequence[Any], wanted: frozenset[str]) -> Iterator[tuple[st
                 yield name, index, axis
 
 
-def _storage(tensor: torch.Tensor) -> int:
+def storage_of(tensor: torch.Tensor) -> int:
     """What tells one piece of memory from another; sparse tensors have none and count by themselves."""
     return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else -id(tensor)  # pyright: ignore[reportPrivateUsage]
 
