@@ -218,7 +218,7 @@ class Grower:
         return self._count - 1
 
     def _make_leaf(self, leaf: Leaf, world: World, index: int) -> None:
-        _torch.manual_seed(1000 * index + len(self.leaves))
+        _torch.manual_seed(1000 * index + int(leaf.name[1:]))
         value = self._evaluated(leaf.text, world)
         if leaf.role == "parameter":
             value = torch.nn.Parameter(value)

@@ -50,15 +50,16 @@ def run_torch(
 
 def _note(report: Report, job: Job, answer: Answer | Died) -> None:
     if isinstance(answer, Died):
-        report.died(job, answer, _source_of(job, answer.doing or "cpu", answer))
+        report.died(job, answer, _source_of(job, answer) if answer.doing else "")
     else:
         report.add(job, answer)
 
 
-def _source_of(job: Job, target: str, answer: Died) -> str:
+def _source_of(job: Job, answer: Died) -> str:
+    """The program that a process died of, which it had made."""
     from assay.evidence.fuzz.torch_random import random_program
 
-    return reproducer(random_program(job.seed, job.index), target, answer.reason)
+    return reproducer(random_program(job.seed, job.index), answer.doing, answer.reason)
 
 
 # --- in the process
