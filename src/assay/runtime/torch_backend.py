@@ -122,7 +122,7 @@ def compile_graph(
     """A function from torch's values to torch's values that runs an aten graph."""
     check_devices([(node.name, node.meta.get("val")) for node in module.graph.nodes])
     with stage("import"):
-        imported = import_fx(module, name=phase)
+        imported = import_fx(module, name=phase, visible=_visible(phase))
     with stage("lower"):
         graph = _core_graph(imported, options)
         if options.strict:
@@ -156,6 +156,15 @@ def _core_graph(imported: Imported, options: Options) -> Graph:
         store=store,
         options=(options.mode, torch.__version__),
     )
+
+
+def _visible(phase: Phase) -> int | None:
+    """How many of a graph's results the caller sees: not what is kept for the backward graph, nor what that gives."""
+    if phase == "inference":
+        return None
+    context = TracingContext.try_get()
+    metadata: Any = None if context is None else context.fw_metadata
+    return 0 if metadata is None or phase == "backward" else metadata.num_forward_returns
 
 
 def _static(phase: Phase) -> Sequence[int]:

@@ -12,6 +12,7 @@ from assay.errors import BadFeed, RunFailed
 from assay.frontends.torch.returned import Place, Returned
 from assay.frontends.torch.types import has_array, in_order, lent_tensor, read_only, to_array, to_tensor
 from assay.ir.dtypes import Array, is_array
+from assay.runtime.torch_layout import spread_tensors
 
 Compute = Callable[[Sequence[Any], Sequence[Any]], Sequence[Any]]
 """From the arguments, as torch gives them and as arrays, to the graph's outputs."""
@@ -21,7 +22,11 @@ def call(compute: Compute, returned: Sequence[Returned], arguments: Sequence[Any
     """Run a compiled graph as torch calls it. What torch takes for new memory shares none with anything else."""
     results = compute(arguments, [_given(argument) for argument in arguments])
     handed_out: dict[int, int] = {}
-    return [_entry(entry, results, arguments, handed_out) for entry in returned]
+    spread = spread_tensors(returned, results, arguments)
+    return [
+        _entry(entry, results, arguments, handed_out) if entry.output not in spread else spread[entry.output]
+        for entry in returned
+    ]
 
 
 def check_devices(values: Sequence[tuple[str, Any]]) -> None:
@@ -65,7 +70,7 @@ def _lay_out_ones(tensor: torch.Tensor, strides: Sequence[int] | None) -> None:
     if strides is None:
         return
     wanted = [
-        stride if size == 1 else own for size, own, stride in zip(tensor.shape, tensor.stride(), strides, strict=True)
+        stride if size == 1 else own for size, own, stride in zip(tensor.shape, tensor.stride(), strides, strict=False)
     ]
     if wanted != list(tensor.stride()):
         tensor.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, wanted)

@@ -100,7 +100,7 @@ def _call(program: Program, scope: dict[str, Any], function: Callable[..., Any])
         leaves, structure = pytree.tree_flatten(results)
         scope["results"] = leaves
         strides = tuple(tuple(leaf.stride()) if isinstance(leaf, torch.Tensor) else None for leaf in leaves)
-        shared = _shared(leaves, arguments, model)
+        shared = shared_memory(leaves, arguments, model)
         outputs = [_copied(leaf) for leaf in leaves]
         state = [*arguments, *(value for _, value in sorted(model.state_dict().items()))]
         after = [_copied(value) for value in state]
@@ -152,11 +152,14 @@ def _direction(top: torch.Tensor) -> torch.Tensor:
 # --- memory
 
 
-def _shared(results: Sequence[Any], arguments: Sequence[Any], model: torch.nn.Module) -> frozenset[tuple[str, str]]:
-    """Which of results, arguments and state lie in the same memory, wholly or in part."""
+def shared_memory(
+    results: Sequence[Any], arguments: Sequence[Any], model: torch.nn.Module | None = None
+) -> frozenset[tuple[str, str]]:
+    """Which results have memory in common with each other, with arguments or with a model's state."""
     named = [(f"output {i}", each) for i, each in enumerate(results)]
     named += [(f"argument {i}", each) for i, each in enumerate(arguments)]
-    named += [(f"state {name}", each) for name, each in model.state_dict(keep_vars=True).items()]
+    state = {} if model is None else cast("dict[str, Any]", model.state_dict(keep_vars=True))
+    named += [(f"state {name}", each) for name, each in state.items()]
     places = [(name, _addresses(each)) for name, each in named if isinstance(each, torch.Tensor)]
     return frozenset(
         (first, second)

@@ -49,9 +49,12 @@ class Imported:
 
 
 @collector_paused()
-def import_fx(module: fx.GraphModule, name: str = "torch") -> Imported:
-    """The symbolic graph of an FX module whose nodes are aten ops with `val` metadata."""
-    return _Importer(module).run(name)
+def import_fx(module: fx.GraphModule, name: str = "torch", visible: int | None = None) -> Imported:
+    """The symbolic graph of an FX module whose nodes are aten ops with `val` metadata.
+
+    Of what it returns, the caller sees the first `visible` (all if None).
+    """
+    return _Importer(module).run(name, visible)
 
 
 @dataclass
@@ -94,7 +97,8 @@ class _Importer:
                 self.owners.setdefault(storage_of(meta), node)
         return returned
 
-    def run(self, name: str) -> Imported:
+    def run(self, name: str, visible: int | None) -> Imported:
+        """All of it."""
         returned = self._read()
         names = {n.name: v for n, v in self.values.items() if isinstance(v, Value)}
         placeholders = [n for n in self.module.graph.nodes if n.op == "placeholder"]
@@ -109,7 +113,7 @@ class _Importer:
             tuple(n.name for n in placeholders),
             level="symbolic",
         )
-        entries = returned_entries(returned, placeholders)
+        entries = returned_entries(returned, placeholders, visible)
         return Imported(graph, self.facts, tuple(_as_stated(entry, graph.outputs) for entry in entries))
 
     def _value_of(self, node: fx.Node) -> Refs:
@@ -356,7 +360,7 @@ def _as_stated(entry: Returned, outputs: Sequence[Value]) -> Returned:
     """The entry, without what torch says of the memory of a result whose shape it does not know."""
     kind = None if entry.output is None else outputs[entry.output].type
     unknown = isinstance(kind, TensorType) and kind.shape is None
-    return replace(entry, order=None, strides=None) if unknown else entry
+    return replace(entry, order=None, strides=None, spread=False) if unknown else entry
 
 
 def _attribute(module: torch.nn.Module, path: str) -> torch.Tensor:
