@@ -158,7 +158,7 @@ def shared_memory(
     """Which results have memory in common with each other, with arguments or with a model's state."""
     named = [(f"output {i}", each) for i, each in enumerate(results)]
     named += [(f"argument {i}", each) for i, each in enumerate(arguments)]
-    state = {} if model is None else cast("dict[str, Any]", model.state_dict(keep_vars=True))
+    state: dict[str, Any] = {} if model is None else model.state_dict(keep_vars=True)
     named += [(f"state {name}", each) for name, each in state.items()]
     places = [(name, _addresses(each)) for name, each in named if isinstance(each, torch.Tensor)]
     return frozenset(
