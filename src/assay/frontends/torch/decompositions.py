@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, cast
@@ -72,6 +72,8 @@ WHOLE = (
     "im2col",
     "linspace",
     "mish",
+    "nll_loss2d_backward",
+    "nll_loss_backward",
     "silu",
     "take",
     *RESAMPLING,
@@ -114,7 +116,8 @@ def kept_whole() -> Generator[None]:
 
     torch has Python functions for them that take part in tracing whatever the table says. They are set aside here and
     put back afterwards, as `torch.export` does it with ops that it preserves. Where sizes are symbolic and a gradient
-    is wanted, torch takes the ops apart all the same: its gradients know numbers only. An LSTM layer is whole where no
+    is wanted, torch takes the ops apart all the same: its gradients know numbers only. So it does with empty tensors,
+    of which it cannot tell what the whole ops give. An LSTM layer is whole where no
     gradient is wanted, else it comes step by step: the whole layer has a gradient of oneDNN's own.
     """
     aten = torch.ops.aten
@@ -191,13 +194,18 @@ def _sized(overload: Any) -> Callable[..., Any] | None:
             *flags, scales = flags_and_scales
             sizes = _RULES.upsample_compute_output_size(x.size(), output, scales)
             symbolic = any(isinstance(size, torch.SymInt) for size in (*x.shape, *sizes))
-            if symbolic and x.requires_grad and torch.is_grad_enabled():
+            if (symbolic and x.requires_grad and torch.is_grad_enabled()) or 0 in _numbers(x.shape):
                 return apart(x, output, *flags_and_scales)
             return sized(x, sizes, *flags, *(scales or [None] * len(sizes)))
 
         return resample
 
     return changed
+
+
+def _numbers(sizes: Sequence[Any]) -> list[int]:
+    """The sizes that are no symbols."""
+    return [size for size in sizes if isinstance(size, int)]
 
 
 def _in_steps(layers: Callable[..., Any]) -> Callable[..., Any]:
