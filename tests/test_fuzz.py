@@ -13,10 +13,10 @@ import pytest
 
 from assay.errors import NotFound
 from assay.evidence.compare import closeness
-from assay.evidence.fuzz import FuzzReport, make_case, run_fuzz, shrink
-from assay.evidence.fuzz_deviations import DEVIATIONS, REFUSALS, Deviation
-from assay.evidence.fuzz_graphs import Case, Grower, NotComputed, alone, with_constants, without
-from assay.evidence.fuzz_peers import OnnxRuntime
+from assay.evidence.fuzz.graph_cases import Case, Grower, NotComputed, alone, with_constants, without
+from assay.evidence.fuzz.graph_deviations import DEVIATIONS, REFUSALS, Deviation
+from assay.evidence.fuzz.graph_peers import OnnxRuntime
+from assay.evidence.fuzz.graph_run import FuzzReport, make_case, run_fuzz, shrink
 from assay.evidence.noise import noise_of
 from assay.ir import dtypes
 from assay.ir.parser import parse_graph
@@ -224,7 +224,7 @@ def test_every_deviation_names_ops_that_exist() -> None:
 def test_every_deviation_still_shows(row: Deviation, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that onnxruntime no longer needs must go."""
     others = tuple(other for other in DEVIATIONS if other is not row)
-    monkeypatch.setattr("assay.evidence.fuzz_peers.DEVIATIONS", others)
+    monkeypatch.setattr("assay.evidence.fuzz.graph_peers.DEVIATIONS", others)
     assert any(differs(case) for op in row.ops for case in single_nodes(op) if applies(row, case))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from assay.evidence.fuzz_graphs import random_case
+from assay.evidence.fuzz.graph_cases import random_case
 from assay.ir import dtypes
 from assay.ir.binary import Known, decode, encode, known_from
 from assay.ir.dims import symbol

@@ -16,7 +16,7 @@ import pytest
 
 import assay
 from assay.errors import LowerFailed
-from assay.evidence.fuzz_graphs import random_case
+from assay.evidence.fuzz.graph_cases import random_case
 from assay.ir import dtypes
 from assay.ir.binary import decode, encode, known_from
 from assay.ir.dims import symbol

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 
+from assay.errors import CompileFailed
+from assay.evidence.fuzz.graph_cases import Case
+from assay.evidence.fuzz.graph_run import make_case
+from assay.evidence.noise import noise_of
 from assay.ir import dtypes
-from assay.ir.graph import Graph, Node
+from assay.ir.dims import floordiv, symbol
+from assay.ir.facts import Fact
+from assay.ir.graph import Graph, Node, Origin, Value
 from assay.ir.types import TensorType
 from assay.limits import DEFAULT
 from assay.ops.builder import Builder
+from assay.ops.lowering import lower
 from assay.runtime.partition import partition, transferred_bytes
 from assay.runtime.session import Program
 from assay.targets.base import YES, Bodies, Executable, Observer, Probe, Support
@@ -94,3 +103,58 @@ def test_a_refused_composite_is_decomposed_and_asked_again() -> None:
 def test_origins_survive_the_decomposition() -> None:
     plan = partition(model(), Picky("mul"), ReferenceTarget(), DEFAULT)
     assert all(p.node.origin.op for p in plan.placements)
+
+
+# --- nothing is dropped
+
+
+def symbolic(case: Case) -> Graph:
+    """The case's graph with a symbol for every size of its inputs."""
+
+    def kind(index: int, value: Value) -> TensorType:
+        assert isinstance(value.type, TensorType)
+        return TensorType(value.type.dtype, tuple(symbol(f"d{index}_{i}") for i in range(len(value.type.shape or ()))))
+
+    return lower(case.graph, [Fact(kind(i, value)) for i, value in enumerate(case.graph.inputs)])
+
+
+@pytest.mark.parametrize("index", range(30))
+def test_every_node_runs_once_whatever_a_target_takes(index: int) -> None:
+    """Random graphs with symbolic sizes, cut up for a target that takes a random share of the ops."""
+    case, rng = make_case(13, index), np.random.default_rng([13, index])
+    graph, noise = symbolic(case), noise_of(case.graph, case.values, index)
+    ops = sorted({node.op for node in graph.nodes})
+    for share in (0.2, 0.5, 0.8):
+        taken = [op for op in ops if rng.random() < share]
+        plan = partition(graph, Picky(*taken), ReferenceTarget(), DEFAULT)
+        ran = [node for segment in plan.segments for node in segment.graph.nodes]
+        assert sorted(map(id, ran)) == sorted(id(node) for node in plan.graph.nodes)
+        results = Program(plan, ReferenceTarget()).run(case.inputs)
+        for value, result in zip(case.graph.outputs, results, strict=True):
+            assert value not in noise or noise[value].judge(result, case.values[value]).ok
+
+
+def test_a_symbol_that_only_a_later_value_tells() -> None:
+    """What the fallback runs waits for no symbols, so that it can be what makes the value that tells them."""
+    b = Builder()
+    size = symbol("s")
+    half = b.input(TensorType(dtypes.f32, (floordiv(size, 2),)))
+    b.concat(b.sin(half), b.cos(half), axis=0)
+    told = b.fresh(TensorType(dtypes.f32, (size,)))
+    nodes = (*b.nodes[:-1], replace(b.nodes[-1], outputs=(told,)))
+    graph = Graph("g", (half,), (told,), nodes)
+    plan = partition(graph, Picky("sin", "cos", "concat"), ReferenceTarget(), DEFAULT)
+    assert [p.reason for p in plan.placements] == ["nothing tells the size s"] * 3
+    x = np.arange(3, dtype=np.float32)
+    assert Program(plan, ReferenceTarget()).run([x])[0].shape == (6,)
+
+
+def test_nodes_that_wait_for_each_other_are_named() -> None:
+    b = Builder()
+    x = b.input(TensorType(dtypes.f32, (2,)))
+    y = b.fresh(TensorType(dtypes.f32, (2,)))
+    first = Node("add", (x, y), (b.fresh(y.type),), Origin("first"))
+    second = Node("exp", first.outputs, (y,), Origin("second"))
+    graph = Graph("g", (x,), (y,), (first, second))
+    with pytest.raises(CompileFailed, match=r"wait for each other: add \(first\), exp \(second\)"):
+        partition(graph, Picky("add"), ReferenceTarget(), DEFAULT)

@@ -1,29 +1,86 @@
-"""`assay fuzz`: random valid graphs, on whoever can run them."""
+"""`assay fuzz`: random graphs, torch programs and ONNX models, on whoever can run them."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Annotated, Any
 
 import typer
 
 from assay.cli.numbers import MOST_SEED, count_option
 from assay.cli.output import DIFFERS, JsonOption, progress, reporting
+from assay.limits import DEFAULT
+from assay.runtime.targets import make_target
+
+
+class Kind(StrEnum):
+    """What is made at random."""
+
+    graph = "graph"
+    torch = "torch"
+    onnx = "onnx"
+
+
+TargetsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--targets", "-t", metavar="TARGET", help="Of programs and models; may be repeated (default: cpu, reference)."
+    ),
+]
+Watch = Callable[[int, int], None]
+Runner = Callable[[int, int, Sequence[str], int, int, Watch], Any]
+"""From count, seed, targets, the first number, the number of processes and a progress bar to a report."""
 
 
 def fuzz(
-    count: Annotated[int, count_option("--count", "-n", help="How many graphs.")] = 2000,
-    seed: Annotated[int, count_option("--seed", least=0, most=MOST_SEED, help="Which sequence of graphs.")] = 0,
+    kind: Annotated[
+        Kind, typer.Option("--kind", help="Graphs of core ops, torch programs or ONNX models.")
+    ] = Kind.graph,
+    count: Annotated[int, count_option("--count", "-n", help="How many.")] = 2000,
+    seed: Annotated[int, count_option("--seed", least=0, most=MOST_SEED, help="Which sequence of them.")] = 0,
+    first: Annotated[int, count_option("--first", least=0, help="The number of the sequence to begin with.")] = 0,
+    targets: TargetsOption = None,
+    workers: Annotated[int, count_option("--workers", least=0, help="How many processes (0: as many as cores).")] = 0,
     json: JsonOption = None,
 ) -> None:
-    """Make random valid graphs and check that the oracle, the decomposed oracle and onnxruntime agree."""
-    from assay.evidence.fuzz import run_fuzz
+    """Make random programs and check that everybody who can run them agrees.
 
-    with reporting(json) as report, progress("graphs") as bar:
+    Graphs of core ops: the oracle in several ways and onnxruntime. Torch programs: eager. ONNX models: onnxruntime and
+    the reference evaluator of the onnx package.
+    """
+    names = targets or ["cpu", "reference"]
+    for name in names:
+        make_target(name, "exact", DEFAULT)
+    with reporting(json) as report, progress(_NOUNS[kind]) as bar:
 
         def watch(done: int, total: int) -> None:
             bar.update(bar.task_ids[0], completed=done, total=total)
 
-        found = run_fuzz(count, seed, progress=watch)
+        found = _RUNNERS[kind](count, seed, names, first, workers or os.cpu_count() or 1, watch)
         report.text(found)
         report.result(found.as_dict())
     raise typer.Exit(0 if found.ok else DIFFERS)
+
+
+def _graphs(count: int, seed: int, targets: Sequence[str], first: int, workers: int, watch: Watch) -> Any:
+    from assay.evidence.fuzz.graph_run import run_fuzz
+
+    return run_fuzz(count, seed, progress=watch, first=first)
+
+
+def _torch_programs(count: int, seed: int, targets: Sequence[str], first: int, workers: int, watch: Watch) -> Any:
+    from assay.evidence.fuzz.torch_run import run_torch
+
+    return run_torch(count, seed, targets, first=first, processes=workers, progress=watch)
+
+
+def _onnx_models(count: int, seed: int, targets: Sequence[str], first: int, workers: int, watch: Watch) -> Any:
+    from assay.evidence.fuzz.onnx_run import run_onnx
+
+    return run_onnx(count, seed, targets, first=first, processes=workers, progress=watch)
+
+
+_NOUNS = {Kind.graph: "graphs", Kind.torch: "programs", Kind.onnx: "models"}
+_RUNNERS: dict[Kind, Runner] = {Kind.graph: _graphs, Kind.torch: _torch_programs, Kind.onnx: _onnx_models}

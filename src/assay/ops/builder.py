@@ -15,7 +15,7 @@ from assay.ir import dtypes
 from assay.ir.dims import UNKNOWN, Dim, Expr, symbol
 from assay.ir.dtypes import Array, DType
 from assay.ir.facts import SMALL, Fact, is_symbolic, tracked
-from assay.ir.graph import Graph, Node, Origin, Value
+from assay.ir.graph import Graph, Node, Origin, Value, captured
 from assay.ir.types import Shape, TensorType, Type, UnknownType
 from assay.limits import DEFAULT, Limits
 from assay.ops.registry import CORE, FactMissing, OpDef, as_results, carrier, complete_attrs, evaluate
@@ -136,7 +136,8 @@ class Builder:
             if (kind := _with_dims(value.type, other)) is not value.type
         }
         made = {value for node in self.nodes[since:] for value in node.outputs}
-        if not renamed or not made.issuperset(renamed) or any(node.regions for node in self.nodes[since:]):
+        inside = {value for node in self.nodes[since:] for region in node.regions for value in captured(region)}
+        if not renamed or not made.issuperset(renamed) or inside.intersection(renamed):
             return list(values)
         for index, node in enumerate(self.nodes[since:], start=since):
             inputs = tuple(value if value is None else renamed.get(value, value) for value in node.inputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,17 @@ def join_shapes(a: Shape, b: Shape) -> Shape:
     if a is None or b is None or len(a) != len(b):
         return None
     return tuple(join(x, y) for x, y in zip(a, b, strict=True))
+
+
+def settled(body: Callable[[Sequence[Type]], Graph], states: Sequence[Type]) -> Graph:
+    """A loop's body built for carried types that hold in every iteration, however often they had to be widened."""
+    kinds = list(states)
+    while True:
+        graph = body(kinds)
+        wider = [join_types(a, out.type) for a, out in zip(kinds, graph.outputs[1:], strict=False)]
+        if wider == kinds:
+            return graph
+        kinds = wider
 
 
 def _branch_types(condition: Fact, *, regions: tuple[Graph, Graph]) -> list[Type]:

@@ -10,7 +10,7 @@ from assay.ir.parser import parse_type
 from assay.ir.types import Type
 from assay.ops.registry import op
 
-RUNNERS: dict[str, Callable[[str, Any, Any, Any, Sequence[Any]], tuple[Any, ...]]] = {}
+RUNNERS: dict[str, Callable[[str, Any, Any, Any, Any, Sequence[Any]], tuple[Any, ...]]] = {}
 """How the ops of a dialect are run as they are; a front end enters itself when it is imported."""
 
 
@@ -27,7 +27,9 @@ def opaque(
     kinds: Sequence[str],
     reason: str,
     orders: Sequence[Any] = (),
+    modules: Sequence[Any] = (),
     acts: bool = False,
 ) -> tuple[Any, ...]:
-    """A source op run by its own framework; `reason` says why it was not lowered. One that `acts` is never dropped."""
-    return RUNNERS[target.partition(".")[0]](target, args, kwargs, orders, inputs)
+    """A source op run by its own framework; `reason` says why it was not lowered. One that `acts` is never dropped.
+    `modules` are bodies that it is given, as its framework has them: a graph with such a node is not kept on disk."""
+    return RUNNERS[target.partition(".")[0]](target, args, kwargs, orders, modules, inputs)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
+from assay.errors import CompileFailed
 from assay.ir.dims import symbols
 from assay.ir.graph import Graph, Node, Value, captured, used
 from assay.ir.types import TensorType, size_in_bytes, symbol_axes
@@ -61,7 +62,7 @@ def partition(graph: Graph, target: Target, fallback: Target, limits: Limits, *,
     graph = adapt(graph, lambda node: target.support(node).ok, limits)
     placements = _placed(graph, target, fallback)
     sources = symbol_sources(graph, placements, fallback)
-    runs = _runs(placements, sources)
+    runs = _runs(placements, sources, fallback.name)
     targets = {each.name: each for each in (fallback, target)}
     left = [each.node for each in placements if each.target == fallback.name and each.node.op != "deferred"]
     bodies = {body: _body(body, target, fallback, limits) for node in left for body in node.regions}
@@ -114,12 +115,12 @@ def waiting(node: Node) -> str:
     return f"lowered when the program runs: it needs {node.attrs['reason']}" if node.op == "deferred" else ""
 
 
-def _runs(placements: Sequence[Placement], sources: Mapping[str, Value]) -> list[tuple[str, list[Node]]]:
+def _runs(placements: Sequence[Placement], sources: Mapping[str, Value], fallback: str) -> list[tuple[str, list[Node]]]:
     """The nodes in few runs of one target each: a run takes all that can be computed by then.
 
     Nodes that act on something outside, such as a generator of random numbers, keep their order.
     """
-    missing, waiters = _dependencies(placements, sources)
+    missing, waiters = _dependencies(placements, sources, fallback)
     ready: dict[str, list[int]] = {each.target: [] for each in placements}
     for index, each in enumerate(placements):
         if not missing[index]:
@@ -136,17 +137,33 @@ def _runs(placements: Sequence[Placement], sources: Mapping[str, Value]) -> list
                 missing[other] -= 1
                 if not missing[other]:
                     heappush(ready[placements[other].target], other)
+    _refuse_waiting([each.node for index, each in enumerate(placements) if missing[index]])
     return runs
 
 
-def _dependencies(placements: Sequence[Placement], sources: Mapping[str, Value]) -> tuple[list[int], list[list[int]]]:
-    """How many nodes each node waits for, and which ones wait for it."""
+def _refuse_waiting(nodes: Sequence[Node]) -> None:
+    """CompileFailed if nodes are left that wait for each other: nothing may be dropped."""
+    if nodes:
+        names = ", ".join(f"{node.op} ({node.origin})" for node in nodes[:5])
+        more = f" and {len(nodes) - 5} more" if len(nodes) > 5 else ""
+        raise CompileFailed(f"nodes wait for each other: {names}{more}", hint="a defect in Assay: please report this")
+
+
+def _dependencies(
+    placements: Sequence[Placement], sources: Mapping[str, Value], fallback: str
+) -> tuple[list[int], list[list[int]]]:
+    """How many nodes each node waits for, and which ones wait for it.
+
+    A node on a target waits for what tells it its symbols; on `fallback` it needs to be told none.
+    """
     maker = {value: index for index, each in enumerate(placements) for value in each.node.outputs}
     missing: list[int] = []
     waiters: list[list[int]] = [[] for _ in placements]
     acting: int | None = None
     for index, each in enumerate(placements):
-        needs = [*used(each.node), *(sources[name] for name in needed_symbols(each.node) if name in sources)]
+        needs = list(used(each.node))
+        if each.target != fallback:
+            needs += [sources[name] for name in needed_symbols(each.node) if name in sources]
         before = {maker[value] for value in needs if value in maker} - {index}
         if _acts(each.node):
             before |= set() if acting is None else {acting}

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from assay.errors import BadFeed, LowerFailed, hint_for
 from assay.frontends.torch import import_fx
-from assay.frontends.torch.decompositions import decompositions, kept_whole, wide_gradients
+from assay.frontends.torch.decompositions import decompositions, drawn_once, kept_whole, wide_gradients
 from assay.frontends.torch.importer import Imported
 from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Origin, Value
@@ -105,7 +105,7 @@ def backend(
         inference_compiler=_compiler("inference", chosen, target),
         decompositions=decompositions(),
     )
-    with kept_whole(), wide_gradients():
+    with kept_whole(), wide_gradients(), drawn_once():
         return compiled(module, inputs)
 
 
@@ -132,7 +132,7 @@ def compile_graph(
     """A function from torch's values to torch's values, in lists, that runs an aten graph."""
     check_devices([(node.name, node.meta.get("val")) for node in module.graph.nodes])
     with stage("import"):
-        imported = import_fx(module, name=phase)
+        imported = import_fx(module, name=phase, visible=_visible(phase))
     with stage("lower"):
         graph = _core_graph(imported, options)
         if options.strict:
@@ -169,6 +169,15 @@ def _core_graph(imported: Imported, options: Options) -> Graph:
         store=store,
         options=(options.mode, torch.__version__),
     )
+
+
+def _visible(phase: Phase) -> int | None:
+    """How many of a graph's results the caller sees: not what is kept for the backward graph, nor what that gives."""
+    if phase == "inference":
+        return None
+    context = TracingContext.try_get()
+    metadata: Any = None if context is None else context.fw_metadata
+    return 0 if metadata is None or phase == "backward" else metadata.num_forward_returns
 
 
 def _static(phase: Phase) -> Sequence[int]:

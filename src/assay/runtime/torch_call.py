@@ -12,12 +12,17 @@ from assay.errors import RunFailed
 from assay.frontends.torch.returned import Place, Returned
 from assay.frontends.torch.types import in_order, lent_tensor, to_array, to_tensor
 from assay.ir.dtypes import Array, is_array
+from assay.runtime.torch_layout import spread_tensors
 
 
 def returned_to_torch(results: Sequence[Any], returned: Sequence[Returned], arguments: Sequence[Any]) -> list[Any]:
     """What a graph returns, as torch takes it. What torch takes for new memory shares none with anything else."""
     handed_out: dict[int, int] = {}
-    return [_entry(entry, results, arguments, handed_out) for entry in returned]
+    spread = spread_tensors(returned, results, arguments)
+    return [
+        _entry(entry, results, arguments, handed_out) if entry.output not in spread else spread[entry.output]
+        for entry in returned
+    ]
 
 
 def _entry(entry: Returned, results: Sequence[Any], arguments: Sequence[Any], handed_out: dict[int, int]) -> Any:
@@ -43,7 +48,7 @@ def _lay_out_ones(tensor: torch.Tensor, strides: Sequence[int] | None) -> None:
     if strides is None:
         return
     wanted = [
-        stride if size == 1 else own for size, own, stride in zip(tensor.shape, tensor.stride(), strides, strict=True)
+        stride if size == 1 else own for size, own, stride in zip(tensor.shape, tensor.stride(), strides, strict=False)
     ]
     if wanted != list(tensor.stride()):
         tensor.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, wanted)

@@ -16,6 +16,7 @@ from torch.export import Dim, ExportedProgram, export
 
 import assay
 from assay.errors import BadFeed, ImportFailed, NotFound
+from assay.frontends.torch import registry
 from assay.ir.types import TensorType
 
 
@@ -310,11 +311,24 @@ def test_files_of_other_kinds_get_a_hint(tmp_path: Path) -> None:
         assay.load(nn.Linear(2, 2))  # type: ignore[arg-type]
 
 
-def test_control_flow_is_refused_with_its_name() -> None:
+def test_control_flow() -> None:
     class Branching(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, (x,))
 
+    session = assay.load(export(Branching(), (torch.ones(3),)))
+    for x in (torch.ones(3), -torch.ones(3)):
+        np.testing.assert_array_equal(session.run({"x": x.numpy()})["output"], Branching()(x).numpy())
+
+
+def test_bodies_without_a_lowering_are_refused_with_their_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch does not run what a file holds."""
+
+    class Branching(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, (x,))
+
+    monkeypatch.delitem(registry._TABLE, "aten.higher_order.cond")
     with pytest.raises(ImportFailed, match="'cond', an op with bodies"):
         assay.load(export(Branching(), (torch.ones(3),)))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, cast
@@ -11,6 +11,7 @@ import torch
 from torch import _decomp
 from torch._C import DispatchKey
 from torch._decomp import decompositions as _rules
+from torch._functorch import config as functorch_config
 
 _TABLES, _RULES = cast(Any, _decomp), cast(Any, _rules)
 
@@ -71,6 +72,8 @@ WHOLE = (
     "im2col",
     "linspace",
     "mish",
+    "nll_loss2d_backward",
+    "nll_loss_backward",
     "silu",
     "take",
     *RESAMPLING,
@@ -113,7 +116,8 @@ def kept_whole() -> Generator[None]:
 
     torch has Python functions for them that take part in tracing whatever the table says. They are set aside here and
     put back afterwards, as `torch.export` does it with ops that it preserves. Where sizes are symbolic and a gradient
-    is wanted, torch takes the ops apart all the same: its gradients know numbers only. An LSTM layer is whole where no
+    is wanted, torch takes the ops apart all the same: its gradients know numbers only. So it does with empty tensors,
+    of which it cannot tell what the whole ops give. An LSTM layer is whole where no
     gradient is wanted, else it comes step by step: the whole layer has a gradient of oneDNN's own.
     """
     aten = torch.ops.aten
@@ -125,6 +129,17 @@ def kept_whole() -> Generator[None]:
 
 def _changed(kernels: dict[Any, Any], change: Callable[..., Any] | None) -> dict[Any, Any]:
     return {key: change(kernel) for key, kernel in kernels.items()} if change else {}
+
+
+@contextmanager
+def drawn_once() -> Generator[None]:
+    """Inside, a graph that is not split into forward and backward computes nothing twice.
+
+    What `checkpoint` marks would else be computed again to save memory, which torch refuses for ops that draw random
+    numbers, also where no gradient is wanted at all.
+    """
+    with cast(Any, functorch_config).patch(remat_using_tags_for_fwd_loss_bwd_graph=False):
+        yield
 
 
 @contextmanager
@@ -179,13 +194,18 @@ def _sized(overload: Any) -> Callable[..., Any] | None:
             *flags, scales = flags_and_scales
             sizes = _RULES.upsample_compute_output_size(x.size(), output, scales)
             symbolic = any(isinstance(size, torch.SymInt) for size in (*x.shape, *sizes))
-            if symbolic and x.requires_grad and torch.is_grad_enabled():
+            if (symbolic and x.requires_grad and torch.is_grad_enabled()) or 0 in _numbers(x.shape):
                 return apart(x, output, *flags_and_scales)
             return sized(x, sizes, *flags, *(scales or [None] * len(sizes)))
 
         return resample
 
     return changed
+
+
+def _numbers(sizes: Sequence[Any]) -> list[int]:
+    """The sizes that are no symbols."""
+    return [size for size in sizes if isinstance(size, int)]
 
 
 def _in_steps(layers: Callable[..., Any]) -> Callable[..., Any]:

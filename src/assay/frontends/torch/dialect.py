@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from torch._ops import HigherOrderOperator
 
 from assay.errors import LowerFailed
 from assay.frontends.torch import ops as ops  # enters the lowerings
-from assay.frontends.torch.importer import decoded
+from assay.frontends.torch.importer import BY_MEMORY, decoded, function_of
 from assay.frontends.torch.registry import Call, reason_left, rule_for
-from assay.frontends.torch.types import has_array, in_order, lent_tensor, to_array, torch_dtype
+from assay.frontends.torch.types import (
+    has_array,
+    in_order,
+    lent_tensor,
+    shown_tensor,
+    to_array,
+    torch_dtype,
+)
 from assay.ir.dtypes import Array, DType, is_array, read_only
 from assay.ir.graph import Node, Value, used
 from assay.ir.types import Shape, TensorType, Type, UnknownType
@@ -26,12 +34,13 @@ def lower_node(lowering: Lowering, node: Node, inputs: Sequence[Value | None]) -
     if any(isinstance(value.type, UnknownType) for value in (*used(node), *node.outputs)):
         return _opaque(lowering, node, inputs, "no array carries the layout or dtype of its tensors")
     rule = rule_for(node.op)
-    if rule is None:
-        return _opaque(lowering, node, inputs, reason_left(node.op))
+    if rule is None or "reason" in node.attrs:
+        return _opaque(lowering, node, inputs, node.attrs.get("reason") or reason_left(node.op))
     mark = len(lowering.builder.nodes)
     try:
-        args, kwargs = decoded(node.attrs["args"], inputs), node.attrs["kwargs"]
-        results = rule(lowering.builder, Call(node), *args, **{key: decoded(arg, inputs) for key, arg in kwargs})
+        args = decoded(node.attrs["args"], inputs, bodies=node.regions)
+        kwargs = {key: decoded(arg, inputs, bodies=node.regions) for key, arg in node.attrs["kwargs"]}
+        results = rule(lowering.builder, Call(node, lowering), *args, **kwargs)
         flat = list(_flat(results))
         _check(node, flat)
     except FactMissing:
@@ -72,40 +81,34 @@ def _may_be(mine: Shape, theirs: Shape) -> bool:
 
 def _opaque(lowering: Lowering, node: Node, inputs: Sequence[Value | None], reason: str) -> Sequence[Value]:
     kinds = tuple(str(value.type) for value in node.outputs)
-    attrs: dict[str, Any] = {"target": node.op, **node.attrs}
-    return lowering.builder.emit("opaque", *inputs, **attrs, kinds=kinds, reason=reason, acts=_acts(node))
+    attrs: dict[str, Any] = {"target": node.op, **node.attrs, "reason": reason}
+    attrs.pop("contiguous", None)
+    return lowering.builder.emit("opaque", *inputs, **attrs, kinds=kinds, acts=_acts(node))
 
 
 def _acts(node: Node) -> bool:
     """Whether the op must run even if nobody reads its results: it checks something, or draws random numbers."""
     function = function_of(node.op)
+    if isinstance(function, HigherOrderOperator):
+        return True
     return not node.outputs or torch.Tag.nondeterministic_seeded in getattr(function, "tags", ())
 
 
-def run_opaque(target: str, args: Any, kwargs: Any, orders: Any, inputs: Sequence[Any]) -> tuple[Any, ...]:
+def run_opaque(
+    target: str, args: Any, kwargs: Any, orders: Any, modules: Any, inputs: Sequence[Any]
+) -> tuple[Any, ...]:
     """Run an overload through torch on arrays, whose axes lie in memory as `orders` says."""
     function = function_of(target)
     schema = getattr(function, "_schema", None)
     as_tensor = _copied if schema is not None and schema.is_mutable else lent_tensor
+    as_tensor = shown_tensor if function in BY_MEMORY else as_tensor
     placed = [in_order(value, order) for value, order in zip(inputs, orders, strict=True)] if orders else inputs
     given = [as_tensor(value) if is_array(value) else value for value in placed]
-    positional = _as_torch(decoded(args, given, _number))
-    named = {key: _as_torch(decoded(arg, given, _number)) for key, arg in kwargs}
+    positional = _as_torch(decoded(args, given, _number, modules))
+    named = {key: _as_torch(decoded(arg, given, _number, modules)) for key, arg in kwargs}
     outcome = function(*positional, **named)
-    lent = {part.untyped_storage().data_ptr() for part in given if isinstance(part, torch.Tensor) and has_array(part)}
+    lent = [value for value in placed if is_array(value)]
     return tuple(_back(part, lent) for part in _flat(outcome))
-
-
-def function_of(target: str) -> Any:
-    """torch's function of an op of the symbolic graph; AttributeError if it has none."""
-    if target.startswith("aten.py."):
-        name = target.removeprefix("aten.py.")
-        return getattr(operator, name, None) or getattr(torch, name)
-    path = target.split(".")
-    found: Any = torch.ops
-    for part in path if len(path) == 3 else path[1:]:
-        found = getattr(found, part)
-    return found
 
 
 def _number(value: Any) -> Any:
@@ -120,16 +123,16 @@ def _as_torch(value: Any) -> Any:
 
 
 def _copied(array: Array) -> torch.Tensor:
-    return lent_tensor(array.copy())
+    return lent_tensor(array.copy(order="K"))
 
 
-def _back(value: Any, lent: Collection[int]) -> Any:
-    """A result as an array; one that lies in memory that torch was lent is for reading only."""
+def _back(value: Any, lent: Sequence[Array]) -> Any:
+    """A result as an array, protected if it lies in memory that was only lent."""
     tensor = value if isinstance(value, torch.Tensor) else torch.tensor(value)
     if not has_array(tensor):
         return tensor
     array = to_array(tensor)
-    return read_only(array) if tensor.untyped_storage().data_ptr() in lent else array
+    return read_only(array) if any(np.may_share_memory(array, each) for each in lent) else array
 
 
 def result_types_of(node: Node, inputs: Sequence[Type | None]) -> Sequence[Type]:

@@ -18,7 +18,8 @@ from torch.utils import _pytree as pytree
 
 from assay.errors import AssayError, BadFeed, ImportFailed
 from assay.frontends.torch.decompositions import decompositions
-from assay.frontends.torch.importer import Imported, import_fx
+from assay.frontends.torch.importer import Imported, import_fx, op_name
+from assay.frontends.torch.registry import rule_for
 from assay.frontends.torch.types import to_array
 from assay.ir import dtypes
 from assay.ir.dims import Dim, substitute, symbol
@@ -104,7 +105,7 @@ def _imported(program: ExportedProgram, shared: bool) -> Exported:
         whole: ExportedProgram = cast(Any, program).run_decompositions(_table())
     nodes = {node.name: node for node in whole.graph.nodes}
     for node in nodes.values():
-        if isinstance(node.target, HigherOrderOperator):
+        if isinstance(node.target, HigherOrderOperator) and rule_for(op_name(node.target)) is None:
             raise ImportFailed(f"'{node.target.name()}', an op with bodies, is not supported", where=node.name)
     for spec in whole.graph_signature.input_specs:
         if isinstance(spec.arg, ConstantArgument):

@@ -5,17 +5,21 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import fx
-from torch._ops import OpOverload
+from torch._guards import detect_fake_mode
+from torch._ops import HigherOrderOperator, OpOverload
+from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
 from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.utils import _pytree as pytree
 
 from assay.errors import ImportFailed
-from assay.frontends.torch.returned import Returned, axis_order, returned_entries
+from assay.frontends.torch.returned import Returned, axis_order, returned_entries, storage_of
 from assay.frontends.torch.types import dim_of, dtype_of, is_carried, to_array, type_of
 from assay.ir import dtypes
 from assay.ir.building import collector_paused
@@ -27,7 +31,7 @@ from assay.ir.types import TensorType
 Refs = Value | tuple[Any, ...] | None
 
 _ATEN = torch.ops.aten
-_BY_MEMORY = {_ATEN.as_strided.default, _ATEN.as_strided_copy.default, _ATEN.as_strided_scatter.default}
+BY_MEMORY = {_ATEN.as_strided.default, _ATEN.as_strided_copy.default, _ATEN.as_strided_scatter.default}
 """Ops that read the memory behind a tensor, whatever part of it the tensor itself shows."""
 _BY_LAYOUT = {_ATEN._linalg_det.default, _ATEN._linalg_slogdet.default}
 """Ops of which some results, which only their gradients see, depend on whether the first tensor is contiguous."""
@@ -45,9 +49,12 @@ class Imported:
 
 
 @collector_paused()
-def import_fx(module: fx.GraphModule, name: str = "torch") -> Imported:
-    """The symbolic graph of an FX module whose nodes are aten ops with `val` metadata."""
-    return _Importer(module).run(name)
+def import_fx(module: fx.GraphModule, name: str = "torch", visible: int | None = None) -> Imported:
+    """The symbolic graph of an FX module whose nodes are aten ops with `val` metadata.
+
+    Of what it returns, the caller sees the first `visible` (all if None).
+    """
+    return _Importer(module).run(name, visible)
 
 
 @dataclass
@@ -60,14 +67,39 @@ class _Importer:
     constants: dict[Value, Array] = field(default_factory=dict[Value, Array])
     nodes: list[Node] = field(default_factory=list[Node])
     orders: dict[Value, tuple[int, ...]] = field(default_factory=dict[Value, tuple[int, ...]])
+    owners: dict[int, fx.Node] = field(default_factory=dict[int, fx.Node])
+    """By piece of memory, the first node that has a tensor in it."""
 
-    def run(self, name: str) -> Imported:
+    def body(self, name: str) -> Graph:
+        """The module as a body of a higher-order op: operands are its inputs, numbers among its results constants."""
+        returned = self._read()
+        outputs = [self._output(item) for item in returned]
+        found = tuple(value for value in outputs if value is not None)
+        return Graph(name, tuple(self.inputs), found, tuple(self.nodes), self.constants, level="symbolic")
+
+    def _output(self, item: Any) -> Value | None:
+        if isinstance(item, fx.Node):
+            value = self.values[item]
+            return value if isinstance(value, Value) else None
+        return None if item is None else self._constant(np.asarray(item))
+
+    def _read(self) -> Sequence[Any]:
+        """Import every node; gives what the module returns."""
         returned: Any = ()
         for node in self.module.graph.nodes:
             if node.op == "output":
-                returned = node.args[0]
-            else:
-                self.values[node] = self._value_of(node)
+                found: Any = node.args[0]
+                returned = found if isinstance(found, list | tuple) else (found,)  # pyright: ignore[reportUnknownVariableType]
+                continue
+            self.values[node] = self._value_of(node)
+            meta = node.meta.get("val")
+            if isinstance(meta, torch.Tensor):
+                self.owners.setdefault(storage_of(meta), node)
+        return returned
+
+    def run(self, name: str, visible: int | None) -> Imported:
+        """All of it."""
+        returned = self._read()
         names = {n.name: v for n, v in self.values.items() if isinstance(v, Value)}
         placeholders = [n for n in self.module.graph.nodes if n.op == "placeholder"]
         found = [self.values[item] for item in returned if isinstance(item, fx.Node)]
@@ -81,15 +113,18 @@ class _Importer:
             tuple(n.name for n in placeholders),
             level="symbolic",
         )
-        entries = returned_entries(returned, placeholders)
+        entries = returned_entries(returned, placeholders, visible)
         return Imported(graph, self.facts, tuple(_as_stated(entry, graph.outputs) for entry in entries))
 
     def _value_of(self, node: fx.Node) -> Refs:
         if node.op == "placeholder":
             return self._placeholder(node)
         if node.op == "get_attr":
+            found = _attribute(self.module, str(node.target))
+            if isinstance(found, fx.GraphModule):
+                return None  # a body, which the op that has it imports
             with unset_fake_temporarily():  # graphs are compiled under fake tensors, a constant is a real one
-                return self._constant(read_only(to_array(_attribute(self.module, str(node.target)))))
+                return self._constant(read_only(to_array(found)))
         if node.op != "call_function":
             raise ImportFailed(f"an FX node of kind '{node.op}'", where=node.name)
         if node.target is operator.getitem:
@@ -114,7 +149,7 @@ class _Importer:
     def _call(self, node: fx.Node) -> Refs:
         if node.target is torch.ops.higher_order.with_effects:
             return self._ordered_call(node)
-        return self._made(node, node.target, node.args, node.meta.get("val"))
+        return self._made(node, node.target, node.args, _meta_of(node))
 
     def _ordered_call(self, node: fx.Node) -> Refs:
         """An op between two tokens that only keep ops in order, which nodes are in anyhow."""
@@ -124,21 +159,45 @@ class _Importer:
         return self._constant(np.zeros(0, np.float32)), *refs
 
     def _made(self, node: fx.Node, target: Any, arguments: Sequence[Any], meta: Any) -> Refs:
-        if target in _BY_MEMORY and not _is_dense(arguments[0].meta["val"]):
-            if not _is_returned_view(node):
-                raise ImportFailed("as_strided of a view into a larger tensor", where=node.name, hint="copy it before")
-            target, arguments = _ATEN.full.default, (arguments[1], 0)  # the view will be cut out of the argument
+        target, arguments = self._of_memory(node, target, arguments)
+        bodies = [each for each in map(self._module, pytree.tree_leaves((arguments, node.kwargs))) if each is not None]
         used: list[Value] = []
-        args = tuple(self._encoded(arg, used) for arg in arguments)
-        kwargs = tuple((key, self._encoded(arg, used)) for key, arg in node.kwargs.items())
+        args = tuple(self._encoded(arg, used, bodies) for arg in arguments)
+        kwargs = tuple((key, self._encoded(arg, used, bodies)) for key, arg in node.kwargs.items())
         results: list[Value] = []
         refs = self._results(meta, results, sized=target not in _MISSTATED)
-        attrs = {"args": args, "kwargs": kwargs, "orders": self._orders(used)}
+        attrs: dict[str, Any] = {"args": args, "kwargs": kwargs, "orders": self._orders(used)}
         if target in _BY_LAYOUT:
             attrs["contiguous"] = arguments[0].meta["val"].is_contiguous()
+        if target in BY_MEMORY and not _is_dense(arguments[0].meta["val"]):
+            attrs["reason"] = "reads memory around a view"
+        if bodies:
+            attrs["modules"] = tuple(bodies)
+        regions = tuple(_Importer(each, self.ids).body(f"body{index}") for index, each in enumerate(bodies))
         origin = replace(origin_of(node), op=op_name(target))
-        self.nodes.append(Node(op_name(target), tuple(used), tuple(results), origin, attrs))
+        self.nodes.append(Node(op_name(target), tuple(used), tuple(results), origin, attrs, regions))
         return refs
+
+    def _of_memory(self, node: fx.Node, target: Any, arguments: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+        """A view through strides as one of the tensor that has all of the memory, where the graph has that."""
+        if target not in BY_MEMORY or _is_dense(arguments[0].meta["val"]):
+            return target, arguments
+        if _is_returned_view(node):
+            return _ATEN.full.default, (arguments[1], 0)  # the view will be cut out of the argument
+        view = arguments[0].meta["val"]
+        base = self.owners.get(storage_of(view))
+        offset = arguments[3] if len(arguments) > 3 and arguments[3] is not None else view.storage_offset()
+        same = base is not None and base.meta["val"].dtype is view.dtype
+        if target is _ATEN.as_strided_scatter.default or not same or isinstance(offset, torch.SymInt):
+            return target, arguments
+        return target, (base, *arguments[1:3], offset)
+
+    def _module(self, arg: Any) -> fx.GraphModule | None:
+        """The body that an argument names."""
+        if not isinstance(arg, fx.Node) or arg.op != "get_attr":
+            return None
+        found = _attribute(self.module, str(arg.target))
+        return found if isinstance(found, fx.GraphModule) else None
 
     def _orders(self, used: Sequence[Value]) -> tuple[Any, ...]:
         """For each input how its axes lie in memory when eager runs; empty if all are in their usual order."""
@@ -162,14 +221,20 @@ class _Importer:
         results.append(value)
         return value
 
-    def _encoded(self, arg: Any, used: list[Value]) -> Any:
-        """An argument as an attribute: a tensor is the text «%i» for input number i, a symbolic number «#i»;
-        a string starts with «=», torch's name for a dtype that only torch has with «~», a complex number with «+»."""
+    def _encoded(self, arg: Any, used: list[Value], bodies: Sequence[fx.GraphModule] = ()) -> Any:
+        """An argument as an attribute: a tensor is the text «%i» for input number i, a symbolic number «#i», a body
+        «@i» for region number i; a string starts with «=», torch's name for a dtype that only torch has with «~»,
+        a complex number with «+», an op with «&»."""
         if isinstance(arg, fx.Node):
+            body = self._module(arg)
+            if body is not None:
+                return f"@{next(index for index, each in enumerate(bodies) if each is body)}"
             number = not isinstance(arg.meta.get("val"), torch.Tensor | list | tuple)
             return self._reference(self.values[arg], used, "#" if number else "%")
         if isinstance(arg, list | tuple):
-            return tuple(self._encoded(part, used) for part in arg)  # pyright: ignore[reportUnknownVariableType]
+            return tuple(self._encoded(part, used, bodies) for part in arg)  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(arg, OpOverload | HigherOrderOperator):
+            return f"&{op_name(arg)}"
         if isinstance(arg, torch.dtype):
             return dtype_of(arg) if is_carried(arg) else f"~{arg}"
         if isinstance(arg, torch.device | torch.layout | torch.memory_format):
@@ -191,6 +256,18 @@ class _Importer:
         return f"{mark}{len(used) - 1}"
 
 
+def _meta_of(node: fx.Node) -> Any:
+    """What a node gives. torch does not say it of ops that it runs with a saved state of the generator."""
+    if "val" in node.meta or node.target not in (run_and_save_rng_state, run_with_rng_state):
+        return node.meta.get("val")
+    saves = node.target is run_and_save_rng_state
+    function, *arguments = node.args if saves else node.args[1:]
+    given, named = pytree.tree_map_only(fx.Node, lambda each: each.meta["val"], (arguments, dict(node.kwargs)))
+    with detect_fake_mode(given) or nullcontext():
+        found = cast(Any, function)(*given, **named)
+    return (torch.get_rng_state(), found) if saves else found
+
+
 def _is_dense(tensor: torch.Tensor) -> bool:
     """Whether the memory behind a tensor holds its elements alone; no array shows what else there is."""
     return axis_order(tensor) is not None and tensor.storage_offset() == 0
@@ -203,28 +280,55 @@ def _is_returned_view(node: fx.Node) -> bool:
     return view and all(user.op == "output" for user in node.users)
 
 
-def decoded(template: Any, inputs: Sequence[Any], number: Callable[[Any], Any] = lambda value: value) -> Any:
-    """An encoded argument with its values put back in; `number` is applied to symbolic numbers."""
+def decoded(
+    template: Any,
+    inputs: Sequence[Any],
+    number: Callable[[Any], Any] = lambda value: value,
+    bodies: Sequence[Any] = (),
+) -> Any:
+    """An encoded argument with its values and bodies put back in; `number` is applied to symbolic numbers."""
     if isinstance(template, tuple):
-        return [decoded(part, inputs, number) for part in template]  # pyright: ignore[reportUnknownVariableType]
+        return [decoded(part, inputs, number, bodies) for part in template]  # pyright: ignore[reportUnknownVariableType]
     if not isinstance(template, str):
         return template
-    if template[0] == "=":
-        return template[1:]
-    if template[0] == "+":
-        return complex(template[1:])
-    if template[0] == "~":
-        return getattr(torch, template.removeprefix("~torch."))
+    if template[0] in _SPELLED:
+        return _SPELLED[template[0]](template[1:])
+    if template[0] == "@":
+        return bodies[int(template[1:])]
     value = inputs[int(template[1:])]
     return number(value) if template[0] == "#" else value
 
 
 def op_name(target: Any) -> str:
-    """The symbolic name of an FX target: `aten.add.Tensor`, or `aten.py.mul` for Python's operators on sizes."""
+    """The symbolic name of an FX target: `aten.add.Tensor`, `aten.higher_order.cond`, or `aten.py.mul` for Python's
+    operators on sizes."""
+    if isinstance(target, HigherOrderOperator):
+        return f"aten.higher_order.{target.name()}"
     if not isinstance(target, OpOverload):
         return f"aten.py.{getattr(target, '__name__', str(target))}"
     name = str(cast(object, target))
     return name if name.startswith("aten.") else f"aten.{name}"
+
+
+def function_of(target: str) -> Any:
+    """torch's function of an op of the symbolic graph; AttributeError if it has none."""
+    if target.startswith("aten.py."):
+        name = target.removeprefix("aten.py.")
+        return getattr(operator, name, None) or getattr(torch, name)
+    path = target.split(".")
+    found: Any = torch.ops
+    for part in path if len(path) == 3 and path[1] != "higher_order" else path[1:]:
+        found = getattr(found, part)
+    return found
+
+
+_SPELLED: dict[str, Callable[[str], Any]] = {
+    "=": str,
+    "+": complex,
+    "~": lambda text: getattr(torch, text.removeprefix("torch.")),
+    "&": function_of,
+}
+"""What an encoded argument that starts with each of these marks is."""
 
 
 def origin_of(node: fx.Node) -> Origin:
@@ -256,7 +360,7 @@ def _as_stated(entry: Returned, outputs: Sequence[Value]) -> Returned:
     """The entry, without what torch says of the memory of a result whose shape it does not know."""
     kind = None if entry.output is None else outputs[entry.output].type
     unknown = isinstance(kind, TensorType) and kind.shape is None
-    return replace(entry, order=None, strides=None) if unknown else entry
+    return replace(entry, order=None, strides=None, spread=False) if unknown else entry
 
 
 def _attribute(module: torch.nn.Module, path: str) -> torch.Tensor:

@@ -10,6 +10,7 @@ from assay.ir.dtypes import DType
 from assay.ir.graph import Node, Value
 from assay.ir.types import TensorType, Type
 from assay.ops.builder import Builder
+from assay.ops.lowering import Lowering
 
 Results = Value | tuple[Any, ...] | list[Any]
 Rule = Callable[..., Results]
@@ -20,10 +21,11 @@ class Call:
     """One aten node as its lowering sees it: what torch says that the results are."""
 
     node: Node
+    lowering: Lowering
 
     def one(self, name: str, result: int) -> Call:
         """This call as one of the overload `name` that has only result number `result`."""
-        return Call(replace(self.node, op=name, outputs=(self.node.outputs[result],)))
+        return replace(self, node=replace(self.node, op=name, outputs=(self.node.outputs[result],)))
 
     @property
     def orders(self) -> tuple[Any, ...]:

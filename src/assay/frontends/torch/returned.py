@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -72,14 +72,22 @@ class Returned:
     order: tuple[int, ...] | None = None
     """The axes from the outermost to the innermost in memory; None where torch's result is not dense."""
     strides: Numbers | None = None
-    """For a result with axes of size 1, whose strides nothing else tells. Dynamo's guards look at them too."""
+    """Strides, then the offset in its memory: of a result with axes of size 1, whose strides nothing else tells and
+    dynamo's guards look at, and of one that is `spread`."""
+    spread: bool = False
+    """Whether it lies in its memory with gaps or repetitions, or beside others that the caller sees."""
 
 
-def returned_entries(items: Sequence[Any], placeholders: Sequence[fx.Node]) -> tuple[Returned, ...]:
-    """One description an entry; nodes that have a value are numbered as outputs in their order."""
+def returned_entries(
+    items: Sequence[Any], placeholders: Sequence[fx.Node], visible: int | None = None
+) -> tuple[Returned, ...]:
+    """One description an entry; nodes that have a value are numbered as outputs in their order.
+
+    The caller sees the first `visible` entries (all if None): they lie in memory as eager's do, also among each other.
+    """
     positions = {node: index for index, node in enumerate(placeholders)}
     inputs = [node.meta.get("val") for node in placeholders]
-    memories = {_storage(value): -1 - index for index, value in enumerate(inputs) if isinstance(value, torch.Tensor)}
+    memories = {storage_of(value): -1 - index for index, value in enumerate(inputs) if isinstance(value, torch.Tensor)}
     entries: list[Returned] = []
     count = 0
     for item in items:
@@ -88,7 +96,19 @@ def returned_entries(items: Sequence[Any], placeholders: Sequence[fx.Node]) -> t
             continue
         entries.append(_entry(item, count, positions.get(item), memories, inputs))
         count += 1
-    return tuple(entries)
+    metas = [item.meta.get("val") if isinstance(item, fx.Node) else None for item in items]
+    return (*_spread(entries[:visible], metas, inputs), *(entries[visible:] if visible is not None else ()))
+
+
+def _spread(entries: Sequence[Returned], metas: Sequence[Any], inputs: Sequence[Any]) -> Iterator[Returned]:
+    """Entries of new memory with how they lie in it, where that is not as a dense tensor of its own."""
+    own = [entry.memory for entry in entries if not entry.borrowed and entry.memory >= 0]
+    for entry, meta in zip(entries, metas, strict=False):
+        plain = entry.memory not in own or meta.layout is not torch.strided
+        if plain or (entry.order is not None and own.count(entry.memory) == 1):
+            yield entry
+        else:
+            yield replace(entry, spread=True, strides=_numbers((*meta.stride(), meta.storage_offset()), inputs))
 
 
 def _entry(
@@ -97,9 +117,10 @@ def _entry(
     meta = node.meta["val"]
     if not isinstance(meta, torch.Tensor):
         return Returned(output, argument=argument, number=True)
-    memory = memories.setdefault(_storage(meta), output)
+    memory = memories.setdefault(storage_of(meta), output)
     place = _place(meta, -1 - memory, inputs) if memory < 0 else None
-    strides = _numbers(meta.stride(), inputs) if meta.layout is torch.strided and 1 in _sizes(meta) else None
+    told = meta.layout is torch.strided and 1 in _sizes(meta)
+    strides = _numbers((*meta.stride(), 0), inputs) if told else None
     order = axis_order(meta)
     return Returned(output, None, argument, False, memory, memory < 0, place, order, strides)
 
@@ -135,7 +156,7 @@ def _sources(inputs: Sequence[Any], wanted: frozenset[str]) -> Iterator[tuple[st
                 yield name, index, axis
 
 
-def _storage(tensor: torch.Tensor) -> int:
+def storage_of(tensor: torch.Tensor) -> int:
     """What tells one piece of memory from another; sparse tensors have none and count by themselves."""
     return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else -id(tensor)  # pyright: ignore[reportPrivateUsage]
 

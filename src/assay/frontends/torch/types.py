@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
+from assay.errors import RunFailed
 from assay.ir import dtypes
 from assay.ir.dims import UNKNOWN, Dim, dim_max, dim_min, floordiv, mod, symbol
 from assay.ir.dtypes import Array, DType
@@ -167,6 +168,19 @@ def lent_tensor(array: Array) -> torch.Tensor:
     """An array as a tensor that will only be read, and hence shares the memory even if that is protected."""
     plain = array if min(array.strides, default=0) >= 0 else array.copy()
     return _shared(plain)
+
+
+def shown_tensor(array: Array) -> torch.Tensor:
+    """The tensor whose memory an array shows, at the same place in it: what lies around can be read too."""
+    owner: Any = array
+    while isinstance(owner, np.ndarray):
+        owner = cast(Array, owner).base
+    if not isinstance(owner, torch.Tensor):
+        raise RunFailed("memory around a view is read, and the view was copied on the way")
+    tensor = owner.detach().view(torch_dtype(dtypes.of(array)))
+    size = tensor.element_size()
+    offset = tensor.storage_offset() + (array.ctypes.data - tensor.data_ptr()) // size
+    return tensor.as_strided(array.shape, [stride // size for stride in array.strides], offset)
 
 
 def _shared(array: Array) -> torch.Tensor:

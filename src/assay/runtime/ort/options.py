@@ -74,7 +74,7 @@ def _fitted(name: str, value: Any, kind: type | None) -> Any:
 _CONVERSIONS: dict[type, Callable[[Any], Any]] = {
     bool: lambda value: bool(operator.index(value)),
     int: operator.index,
-    float: lambda value: operator.truediv(value, 1),
+    float: lambda value: value / 1,
     str: lambda value: os.fsdecode(value),
 }
 """What fits an attribute of a kind although it is of another: numbers of NumPy's, paths."""

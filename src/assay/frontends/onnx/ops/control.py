@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from assay.frontends.onnx.registry import Builder, Results, Source, onnx_op
 from assay.ir import dtypes
 from assay.ir.graph import Graph, Value
 from assay.ir.types import TensorType, Type
-from assay.ops.control import join_types
+from assay.ops.control import settled
 from assay.ops.registry import FactMissing
 
 _COUNTER = TensorType(dtypes.i64, ())
@@ -27,23 +27,12 @@ def if_(b: Builder, n: Source, condition: Value) -> Results:
     return b.emit("branch", condition, regions=regions)
 
 
-def _settled(body: Callable[[Sequence[Type]], Graph], states: Sequence[Type]) -> Graph:
-    """The body lowered for carried types that hold in every iteration, however often they had to be widened."""
-    kinds = list(states)
-    while True:
-        graph = body(kinds)
-        wider = [join_types(a, out.type) for a, out in zip(kinds, graph.outputs[1:], strict=False)]
-        if wider == kinds:
-            return graph
-        kinds = wider
-
-
 @onnx_op("Loop")
 def loop(b: Builder, n: Source, trip: Value | None, go: Value | None = None, *carried: Value) -> Results:
     source = n.body("body")
     if len(source.inputs) != 2 + len(carried):
         raise ValueError(f"the body takes {len(source.inputs)} inputs, the loop carries {len(carried)} values")
-    graph = _settled(
+    graph = settled(
         lambda kinds: n.region("body", [_COUNTER, _FLAG, *kinds]),
         [value.type for value in carried],
     )
@@ -106,7 +95,7 @@ def _scan(
 
     if not sizes and trip is None:
         raise ValueError("a scan needs at least one input to scan over")
-    graph = _settled(body, [value.type for value in states])
+    graph = settled(body, [value.type for value in states])
     return b.emit("loop", sizes[0] if trip is None else trip, None, *states, regions=(graph,))
 
 

@@ -80,21 +80,22 @@ def _for(n: Call, core: str) -> str:
     return _LOGICAL.get(core, core) if n.dtype is dtypes.boolean else core
 
 
-def refuse_zero(b: Builder, divisor: Value) -> None:
-    """The error that eager raises where whole numbers are divided by zero."""
+def refuse_zero(b: Builder, dividend: Value, divisor: Value) -> None:
+    """The error that eager raises where whole numbers are divided by zero; of no numbers none is."""
     known = b.fact(divisor).concrete
     if b.dtype(divisor).is_float or (known is not None and bool(known.all())):
         return
-    b.require(b.ne(divisor, 0), message="ZeroDivisionError: a whole number is divided by zero")
+    fine = b.bit_or(b.ne(divisor, 0), b.ne(dividend, dividend))
+    b.require(fine, message="ZeroDivisionError: a whole number is divided by zero")
 
 
 def _enter_binary(name: str, core: str) -> None:
     @aten(*(f"aten.{name}.{overload}" for overload in _OVERLOADS))
     def binary(b: Builder, n: Call, x: Any, y: Any) -> Results:  # pyright: ignore[reportUnusedFunction]
-        right = tensor(b, y, n.dtype)
+        left, right = tensor(b, x, n.dtype), tensor(b, y, n.dtype)
         if core in _DIVISIONS:
-            refuse_zero(b, right)
-        return b.emit(_for(n, core), tensor(b, x, n.dtype), right)[0]
+            refuse_zero(b, left, right)
+        return b.emit(_for(n, core), left, right)[0]
 
 
 for _name, _core in _BINARY.items():
@@ -138,7 +139,7 @@ def sub(b: Builder, n: Call, x: Any, y: Any, alpha: Any = 1) -> Results:
 @aten("aten.div.Tensor", "aten.div.Scalar", "aten.div.Tensor_mode", "aten.div.Scalar_mode")
 def div(b: Builder, n: Call, x: Any, y: Any, rounding_mode: str | None = None) -> Results:
     left, right = tensor(b, x, n.dtype), tensor(b, y, n.dtype)
-    refuse_zero(b, right)
+    refuse_zero(b, left, right)
     if rounding_mode == "floor":
         return floor_divide(b, left, right)
     quotient = b.div(left, right)
@@ -164,9 +165,9 @@ def floor_divide(b: Builder, x: Value, y: Value) -> Value:
 
 @aten("aten.floor_divide.default", "aten.floor_divide.Scalar")
 def floor_divide_tensor(b: Builder, n: Call, x: Any, y: Any) -> Results:
-    divisor = tensor(b, y, n.dtype)
-    refuse_zero(b, divisor)
-    return floor_divide(b, tensor(b, x, n.dtype), divisor)
+    dividend, divisor = tensor(b, x, n.dtype), tensor(b, y, n.dtype)
+    refuse_zero(b, dividend, divisor)
+    return floor_divide(b, dividend, divisor)
 
 
 @aten("aten.pow.Tensor_Tensor", "aten.pow.Tensor_Scalar", "aten.pow.Scalar")

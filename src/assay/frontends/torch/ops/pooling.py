@@ -51,7 +51,8 @@ def _enter_max(rank: int) -> None:
         attrs = _windows(rank, kernel, stride, padding, dilation, ceil)
 
         def pooled(image: Value) -> tuple[Value, Value]:
-            return b.max_pool(image, **attrs), b.emit("max_pool_positions", image, **attrs)[1]
+            largest, positions = b.max_pool(image, **attrs), b.emit("max_pool_positions", image, **attrs)[1]
+            return largest, _somewhere(b, image, positions, attrs) if max(attrs["dilations"]) > 1 else positions
 
         return batched(b, rank, pooled, x)
 
@@ -66,6 +67,21 @@ for _rank in (2, 3):
     _enter_max(_rank)
 
 
+def _somewhere(b: Builder, x: Value, positions: Value, attrs: dict[str, Any]) -> Value:
+    """The positions, where there are none (all of a window lies in the padding) as eager has them: the first place of
+    the window that is not before the tensor, though it lies behind it."""
+    rank = len(attrs["kernel"])
+    place: Value = b.constant(0, dtypes.i64)
+    for i in range(rank):
+        step, pad, dilation = attrs["strides"][i], attrs["pads"][i], attrs["dilations"][i]
+        starts = b.sub(b.mul(b.iota(scalar_size(b, positions, 2 + i)), step), pad)
+        missing = b.div(b.add(b.max(b.neg(starts), 0), dilation - 1), dilation)
+        first = b.add(starts, b.mul(missing, dilation))
+        line = b.reshape(first, [-1 if axis == i else 1 for axis in range(rank)])
+        place = b.add(b.mul(place, scalar_size(b, x, 2 + i)), line)
+    return b.where(b.lt(positions, 0), place, positions)
+
+
 @aten("aten.adaptive_max_pool2d_backward.default", "aten.fractional_max_pool2d_backward.default")
 def max_backward_2d(b: Builder, n: Call, grad: Value, x: Value, *sizes_and_indices: Any) -> Results:
     return at_positions(b, 2, grad, x, sizes_and_indices[-1])
@@ -77,7 +93,10 @@ def max_backward_3d(b: Builder, n: Call, grad: Value, x: Value, *sizes_and_indic
 
 
 def at_positions(b: Builder, rank: int, grad: Value, x: Value, positions: Value) -> Value:
-    """Gradients added up where the largest elements of windows over x lay; zero elsewhere."""
+    """Gradients added up where the largest elements of windows over x lay; zero elsewhere.
+
+    A position outside of x is that of a window that lies in the padding: its gradient goes nowhere.
+    """
     if b.rank(x) == rank + 1:
         grad, positions = (b.unsqueeze(part, axes=(0,)) for part in (grad, positions))
     spatial = range(b.rank(x) - rank, b.rank(x))
@@ -85,7 +104,10 @@ def at_positions(b: Builder, rank: int, grad: Value, x: Value, positions: Value)
     wide = widened(b, grad)
     count = volume(b, grad, *range(2, 2 + rank))
     updates, places = (b.reshape(part, b.vector(batch, channels, count)) for part in (wide, positions))
-    empty = b.expand(b.constant(0, b.dtype(wide)), b.vector(batch, channels, volume(b, x, *spatial)))
+    extent = volume(b, x, *spatial)
+    inside = b.bit_and(b.le(0, places), b.lt(places, extent))
+    updates, places = b.where(inside, updates, 0), b.where(inside, places, 0)
+    empty = b.expand(b.constant(0, b.dtype(wide)), b.vector(batch, channels, extent))
     summed = b.scatter_elements(empty, places, updates, axis=2, reduction="add")
     return tensor(b, b.reshape(summed, b.shape_of(x)), b.dtype(grad))
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from assay.errors import AssayError
-from assay.evidence.fuzz_deviations import DEVIATIONS, REFUSALS
-from assay.evidence.fuzz_graphs import Case, alone, with_constants, without
+from assay.evidence.fuzz.graph_cases import Case, alone, with_constants, without
+from assay.evidence.fuzz.graph_deviations import DEVIATIONS, REFUSALS
 from assay.ir import dtypes
 from assay.ir.dims import symbol
 from assay.ir.facts import Fact

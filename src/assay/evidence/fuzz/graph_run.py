@@ -16,7 +16,7 @@ import numpy as np
 
 from assay.errors import NotFound
 from assay.evidence.compare import Closeness
-from assay.evidence.fuzz_graphs import (
+from assay.evidence.fuzz.graph_cases import (
     Case,
     NotComputed,
     alone,
@@ -26,7 +26,7 @@ from assay.evidence.fuzz_graphs import (
     with_inputs,
     without,
 )
-from assay.evidence.fuzz_peers import DEVIATES, KINDS, PEERS, Answer, Peer
+from assay.evidence.fuzz.graph_peers import DEVIATES, KINDS, PEERS, Answer, Peer
 from assay.evidence.noise import Noise, noise_of
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.printer import print_graph
@@ -115,8 +115,9 @@ def run_fuzz(
     peers: Sequence[str] = ALL_PEERS,
     progress: Progress | None = None,
     ops: Sequence[str] | None = None,
+    first: int = 0,
 ) -> FuzzReport:
-    """Compare `peers` with the oracle on `count` random graphs, made of `ops` if those are named.
+    """Compare `peers` with the oracle on `count` random graphs from number `first` on, made of `ops` if any are named.
 
     Graph number i depends on `seed` and i alone. NotFound for a peer that does not exist.
     """
@@ -124,7 +125,7 @@ def run_fuzz(
     report = FuzzReport(seed, peers={peer.name: Tally() for peer in asked})
     started = time.perf_counter()
     for index in range(count):
-        _one(report, index, asked, ops)
+        _one(report, first + index, asked, ops)
         if progress is not None:
             progress(index + 1, count)
     report.seconds = time.perf_counter() - started

@@ -1,0 +1,117 @@
+"""Random ONNX models on Assay's targets beside onnxruntime and the reference evaluator, in processes of their own."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+
+import onnx.printer
+
+from assay.evidence.fuzz.onnx_cases import Case, random_case, smaller
+from assay.evidence.fuzz.onnx_verdict import PEERS, Judged, deviating, judge
+from assay.evidence.fuzz.report import Answer, Job, Progress, Report, normal
+from assay.evidence.fuzz.workers import Died, run_jobs, serving
+
+TARGETS = ("reference", "cpu")
+TIMEOUT = 120.0
+SHRUNK = 3
+"""How many faults of one kind a process makes small."""
+
+
+def run_onnx(
+    count: int,
+    seed: int = 0,
+    targets: Sequence[str] = TARGETS,
+    *,
+    first: int = 0,
+    processes: int = 2,
+    progress: Progress | None = None,
+) -> Report:
+    """Run the models `first` to `first + count - 1` of a seed on the targets, and on the peers beside them."""
+    report = Report("ONNX models", seed)
+    started = time.perf_counter()
+    jobs = [Job(seed, first + index, tuple(targets)) for index in range(count)]
+    for done, (job, answer) in enumerate(run_jobs(serve, jobs, processes=processes, timeout=TIMEOUT), start=1):
+        _note(report, job, answer)
+        if progress is not None:
+            progress(done, count)
+    report.seconds = time.perf_counter() - started
+    report.findings.sort(key=lambda finding: (finding.index, finding.target))
+    return report
+
+
+def _note(report: Report, job: Job, answer: Answer | Died) -> None:
+    if not isinstance(answer, Died):
+        report.add(job, answer)
+    elif answer.doing in PEERS:
+        report.count += 1
+        report.why[f"{answer.doing}: {answer.reason}"] += 1
+    else:
+        report.died(job, answer, "")
+
+
+# --- in the process
+
+
+def serve(line: Connection) -> None:
+    """Run the jobs that come along `line`."""
+    serving(line, _prepared)
+
+
+def _prepared() -> Callable[[Job, Callable[[str], None]], Answer]:
+    warnings.simplefilter("ignore")
+    logging.disable(logging.WARNING)
+    return Runner().run
+
+
+class Runner:
+    """Runs models; a fault is shrunk if few like it were seen before."""
+
+    def __init__(self, shrunk: int = SHRUNK) -> None:
+        self._shrunk = shrunk
+        self._seen: Counter[str] = Counter()
+
+    def run(self, job: Job, doing: Callable[[str], None] = lambda what: None) -> Answer:
+        """One model on every target."""
+        doing(PEERS[0])  # what nobody else can compute on the way, it is asked
+        case = random_case(job.seed, job.index)
+        judged = judge(case, job.targets, doing)
+        rows = [(target, *self._told(case, target, found, job.targets)) for target, found in judged.items()]
+        traits = [case.style, f"{len(case.growths)} feeds"]
+        why = [f"{peer}: {text}" for peer, reasons in deviating(case, case.growths[0]).items() for text in reasons]
+        return Answer(tuple(rows), tuple(traits), tuple(case.ops), tuple(why))
+
+    def _told(self, case: Case, target: str, found: Judged, targets: Sequence[str]) -> tuple[str, str, str]:
+        if found.status in ("pass", "no peer"):
+            return found.status, "", ""
+        key = f"{found.status} {normal(found.message)}"
+        self._seen[key] += 1
+        if self._seen[key] <= self._shrunk:
+            case, found = shrunk(case, target, found, targets)
+        return found.status, f"feed {found.feed}: {found.message}", text_of(case)
+
+
+def shrunk(case: Case, target: str, found: Judged, targets: Sequence[str]) -> tuple[Case, Judged]:
+    """The least case found that shows a fault of the same kind."""
+    tried = True
+    while tried:
+        tried = False
+        for less in smaller(case):
+            again = judge(less, targets)[target]
+            if again.status == found.status:
+                case, found, tried = less, again, True
+                break
+    return case, found
+
+
+def text_of(case: Case) -> str:
+    """The model and what it is fed, as text."""
+    lines = [onnx.printer.to_text(case.proto())]
+    for growth in case.growths:
+        lines += [f"{name} = {growth.values[name]!r}" for name in case.fed]
+    fixed = [f"{name} = {array!r}" for name, array in case.growths[0].fixed.items()]
+    return "\n".join([*lines, *fixed])

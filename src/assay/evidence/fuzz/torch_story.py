@@ -1,0 +1,274 @@
+"""A program called again and again, by eager or by a compiled function: what each call gave and did."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from assay.evidence.fuzz.torch_plain import PLAIN
+from assay.evidence.fuzz.torch_program import Program, Turn, namespace
+from assay.evidence.opinfo_cases import in_f64
+from assay.evidence.opinfo_verdicts import Outcome
+from assay.frontends.torch.types import default_dtype
+
+_torch = cast(Any, torch)
+Wrap = Callable[[torch.nn.Module], Callable[..., Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One call as the caller sees it. `error` is what it raised, None if it did not; the rest is empty then.
+
+    `strides` are those of outputs, `shared` the pairs of outputs, arguments and state that have memory in common.
+    """
+
+    error: Exception | None
+    outcome: Outcome
+    strides: tuple[tuple[int, ...] | None, ...] = ()
+    shared: frozenset[tuple[str, str]] = frozenset()
+
+
+_NOTHING = Outcome((), None, (), ())
+
+
+def eager_story(program: Program) -> list[Seen]:
+    """What eager does, with plain Python for control flow."""
+    return _story(program, lambda model: model, PLAIN)
+
+
+def compiled_story(program: Program, backend: str, options: dict[str, Any] | None = None) -> list[Seen]:
+    """What a backend of `torch.compile` does."""
+    _torch._dynamo.reset()
+    dynamic = True if program.dynamic else None
+    return _story(program, lambda model: _torch.compile(model, backend=backend, options=options, dynamic=dynamic), {})
+
+
+def noisy_story(program: Program, seed: int) -> list[Seen]:
+    """What eager does if every result of arithmetic is off by a few units in the last place."""
+    return _story(program, lambda model: model, PLAIN, Noise(seed))
+
+
+def wide_story(program: Program) -> list[Seen]:
+    """What eager does in f64."""
+    with default_dtype(torch.float64):
+        return _story(program, lambda model: model.double(), PLAIN, given=in_f64)
+
+
+def _story(
+    program: Program,
+    wrap: Wrap,
+    names: dict[str, Any],
+    mode: AbstractContextManager[Any] | None = None,
+    given: Callable[[Any], Any] = lambda arguments: arguments,
+) -> list[Seen]:
+    scope = namespace(program, **names)
+    _torch.manual_seed(0)
+    with default_dtype(torch.float32):
+        scope["model"] = scope["Model"]()
+    function = wrap(scope["model"])
+    seen: list[Seen] = []
+    for position, turn in enumerate(program.turns):
+        if not turn.again or position == 0:
+            _torch.manual_seed(100 + position)
+            with default_dtype(torch.float32):
+                scope["given"] = given(scope["arguments"](**turn.sizes))
+        with mode or nullcontext(), _quiet():
+            seen.append(_call(program, scope, function))
+        if not _continued(turn, scope):
+            break
+    return seen
+
+
+def _call(program: Program, scope: dict[str, Any], function: Callable[..., Any]) -> Seen:
+    """One call, with gradients where the program asks for them."""
+    model, arguments = scope["model"], scope["given"]
+    _clear_gradients([*arguments, *model.parameters()])
+    scope["results"] = []
+    _torch.manual_seed(1)
+    try:
+        with torch.set_grad_enabled(program.grad):
+            results = function(*arguments)
+        leaves, structure = pytree.tree_flatten(results)
+        scope["results"] = leaves
+        strides = tuple(tuple(leaf.stride()) if isinstance(leaf, torch.Tensor) else None for leaf in leaves)
+        shared = shared_memory(leaves, arguments, model)
+        outputs = [_copied(leaf) for leaf in leaves]
+        state = [*arguments, *(value for _, value in sorted(model.state_dict().items()))]
+        after = [_copied(value) for value in state]
+        gradients = _gradients(leaves, [*arguments, *model.parameters()]) if program.grad else []
+    except Exception as error:
+        return Seen(error, _NOTHING)
+    return Seen(None, Outcome(outputs, structure, after, gradients), strides, shared)
+
+
+def _continued(turn: Turn, scope: dict[str, Any]) -> bool:
+    """Do what the caller does after a call; False if something there cannot be gone on from."""
+    for statement in turn.after:
+        with _quiet():
+            try:
+                exec(statement, scope)
+            except Exception:  # a write that torch refuses is refused for everyone, or the next call tells
+                continue
+    return "model" in scope
+
+
+def _copied(value: Any) -> Any:
+    """A value as it is now, safe from what is done to it later."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    copy = value.detach().clone()
+    return copy.requires_grad_() if value.requires_grad else copy
+
+
+def _clear_gradients(leaves: Sequence[Any]) -> None:
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor) and leaf.is_leaf:
+            leaf.grad = None
+
+
+def _gradients(results: Sequence[Any], leaves: Sequence[Any]) -> list[Any]:
+    tops: list[torch.Tensor] = [each for each in results if isinstance(each, torch.Tensor) and each.requires_grad]
+    if tops:
+        torch.autograd.backward(tops, [_direction(top) for top in tops])
+    tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.is_leaf]
+    return [None if leaf.grad is None else leaf.grad.detach().clone() for leaf in tensors]
+
+
+def _direction(top: torch.Tensor) -> torch.Tensor:
+    """A tensor like `top`, the same for the same shape."""
+    steps = torch.arange(top.numel(), dtype=torch.float64).mul(0.7).cos().add(0.25).reshape(top.shape)
+    return steps.to(top.dtype)
+
+
+# --- memory
+
+
+def shared_memory(
+    results: Sequence[Any], arguments: Sequence[Any], model: torch.nn.Module | None = None
+) -> frozenset[tuple[str, str]]:
+    """Which results have memory in common with each other, with arguments or with a model's state."""
+    named = [(f"output {i}", each) for i, each in enumerate(results)]
+    named += [(f"argument {i}", each) for i, each in enumerate(arguments)]
+    state: dict[str, Any] = {} if model is None else model.state_dict(keep_vars=True)
+    named += [(f"state {name}", each) for name, each in state.items()]
+    places = [(name, _addresses(each)) for name, each in named if isinstance(each, torch.Tensor)]
+    return frozenset(
+        (first, second)
+        for at, (first, mine) in enumerate(places)
+        for second, theirs in places[at + 1 :]
+        if first.startswith("output") and np.intersect1d(mine, theirs).size
+    )
+
+
+def _addresses(tensor: torch.Tensor) -> Any:
+    """The address of every element."""
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return np.zeros(0, np.int64)
+    found = np.zeros((), np.int64)
+    for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
+        found = found[..., None] + np.arange(size) * (stride * tensor.element_size())
+    return np.unique(found + tensor.data_ptr())
+
+
+@contextmanager
+def _quiet() -> Generator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+# --- noise
+
+_EXACT = frozenset(
+    (
+        *(
+            "clone",
+            "copy_",
+            "cat",
+            "stack",
+            "index",
+            "index_select",
+            "gather",
+            "scatter",
+            "where",
+            "maximum",
+            "minimum",
+        ),
+        *(
+            "amax",
+            "amin",
+            "max",
+            "min",
+            "sort",
+            "topk",
+            "flip",
+            "roll",
+            "repeat",
+            "constant_pad_nd",
+            "neg",
+            "abs",
+            "relu",
+        ),
+        *("clamp", "clamp_min", "clamp_max", "round", "floor", "ceil", "trunc", "sign", "sgn", "masked_fill", "fill_"),
+        *("zeros", "ones", "full", "arange", "eye", "zeros_like", "ones_like", "full_like", "new_zeros", "new_full"),
+        *("index_put", "index_put_", "embedding", "max_pool2d_with_indices", "nan_to_num", "scalar_tensor", "zero_"),
+        *(
+            "slice_scatter",
+            "select_scatter",
+            "masked_scatter",
+            "tril",
+            "triu",
+            "median",
+            "kthvalue",
+            "cummax",
+            "cummin",
+        ),
+        *("lift_fresh", "new_ones", "as_strided_scatter", "threshold", "threshold_backward", "upsample_nearest2d"),
+        *("native_dropout", "bernoulli", "rand_like", "rand", "randn", "threshold_", "relu_", "masked_fill_"),
+    )
+)
+"""Ops that move or choose numbers and never round."""
+
+
+class Noise(TorchDispatchMode):
+    """Moves every float that arithmetic gave by up to two units in the last place."""
+
+    def __init__(self, seed: int) -> None:
+        cast(Any, super()).__init__()
+        self._rng = random.Random(seed)
+        self._generator = torch.Generator().manual_seed(seed)
+        self._way = self._rng.choice((-1.0, 1.0, 0.0))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        schema = func._schema
+        if func.overloadpacket.__name__ in _EXACT or _is_view(schema) or not _has_floats(args):
+            return result
+        for leaf in pytree.tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.numel():
+                self._move(leaf)
+        return result
+
+    def _move(self, tensor: torch.Tensor) -> None:
+        if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+            return
+        steps = torch.rand(tensor.shape, generator=self._generator, dtype=torch.float64) * 2 - 1
+        steps = steps if self._way == 0 else steps.abs() * self._way
+        tensor.copy_((tensor.double() * (1 + steps * 2 * torch.finfo(tensor.dtype).eps)).to(tensor.dtype))
+
+
+def _is_view(schema: Any) -> bool:
+    return any(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns)
+
+
+def _has_floats(args: Any) -> bool:
+    return any(isinstance(leaf, torch.Tensor) and leaf.is_floating_point() for leaf in pytree.tree_leaves(args))

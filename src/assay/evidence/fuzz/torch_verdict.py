@@ -1,0 +1,172 @@
+"""Whether two stories of one program agree: values, shapes, strides, memory, gradients and errors, call by call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._dynamo.utils import counters
+
+from assay.errors import AssayError
+from assay.evidence.fuzz.torch_program import Program
+from assay.evidence.fuzz.torch_story import Seen, compiled_story, eager_story, noisy_story, wide_story
+from assay.evidence.opinfo_run import reason_of
+from assay.evidence.opinfo_verdicts import Outcome, allowed, difference, no_farther
+
+_LEAST = (1e-5, 2e-6)
+"""(relative, absolute): what a few float32 ops may differ by without further questions."""
+_NOISY = 6
+_MARGIN = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where two stories part: in which call, of what kind, and how."""
+
+    turn: int
+    kind: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"call {self.turn}, {self.kind}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What became of a program on one target: `pass`, `no graph` (dynamo left everything to eager), `torch` (torch's
+    own compiler does the same), `wrong` or `error`.
+
+    An error is `untyped` if it is none of Assay's.
+    """
+
+    status: str
+    found: Difference | None = None
+    untyped: bool = False
+
+
+def judge(program: Program, target: str, expected: Sequence[Seen] | None = None) -> Judged:
+    """Compare Assay with eager; a disagreement that torch's own compiler shares is torch's."""
+    wanted = eager_story(program) if expected is None else expected
+    counters.clear()
+    mine = compiled_story(program, "assay", {"target": target, "cache": False})
+    found = compared(program, mine, wanted)
+    if found is None:
+        return Judged("pass" if counters["stats"]["unique_graphs"] else "no graph")
+    peer = compiled_story(program, "aot_eager")
+    if len(peer) > found.turn and _same_fault(program, mine, peer, found):
+        return Judged("torch", found)
+    error = mine[found.turn].error
+    if found.kind != "error" or error is None:
+        return Judged("wrong", found)
+    return Judged("error", found, not isinstance(_cause(error), AssayError))
+
+
+def _cause(error: Exception) -> Any:
+    return getattr(error, "inner_exception", None) or error
+
+
+def _same_fault(program: Program, mine: Sequence[Seen], peer: Sequence[Seen], found: Difference) -> bool:
+    """Whether the peer does in that call what Assay does."""
+    if found.kind == "error":
+        return peer[found.turn].error is not None
+    differing = compared(program, mine[: found.turn + 1], peer[: found.turn + 1], noisy=False)
+    return differing is None
+
+
+def compared(
+    program: Program, mine: Sequence[Seen], theirs: Sequence[Seen], *, noisy: bool = True
+) -> Difference | None:
+    """The first difference between two stories."""
+    for turn, (first, second) in enumerate(zip(mine, theirs, strict=False)):
+        found = _differing(first, second)
+        if found is None:
+            continue
+        kind, message = found
+        if kind == "values" and noisy and _is_rounding(program, turn, first, second):
+            continue
+        return Difference(turn, kind, message)
+    if len(mine) != len(theirs):
+        return Difference(min(len(mine), len(theirs)), "error", f"{len(mine)} calls instead of {len(theirs)}")
+    return None
+
+
+def _differing(mine: Seen, theirs: Seen) -> tuple[str, str] | None:
+    """The kind of a difference and how it shows."""
+    if mine.error is not None and theirs.error is not None:
+        return None
+    if mine.error is not None:
+        return "error", reason_of(mine.error)
+    if theirs.error is not None:
+        return "no error", f"eager raises {reason_of(theirs.error)}"
+    shape = difference(mine.outcome, theirs.outcome, _LEAST, values=False)
+    if shape is not None:
+        return "form", shape
+    value = difference(mine.outcome, theirs.outcome, _LEAST)
+    if value is not None:
+        return "values", value
+    if mine.shared != theirs.shared:
+        less, more = sorted(theirs.shared - mine.shared), sorted(mine.shared - theirs.shared)
+        return "memory", f"not shared: {less}, shared: {more}"
+    return _strides(mine, theirs)
+
+
+def _strides(mine: Seen, theirs: Seen) -> tuple[str, str] | None:
+    for index, (first, second) in enumerate(zip(mine.strides, theirs.strides, strict=True)):
+        if first is None or second is None:
+            continue
+        shape = theirs.outcome.outputs[index].shape
+        telling = [axis for axis, size in enumerate(shape) if size > 1 and 0 not in shape]
+        if any(first[axis] != second[axis] for axis in telling):
+            return "strides", f"output {index} of shape {list(shape)}: {list(first)} instead of {list(second)}"
+    return None
+
+
+# --- rounding
+
+
+def _is_rounding(program: Program, turn: int, mine: Seen, theirs: Seen) -> bool:
+    """Whether f64, or eager with noise in every op, says that rounding alone makes the difference."""
+    try:
+        exact = wide_story(program)
+    except Exception:  # the program says somewhere that it wants f32
+        exact = []
+    if len(exact) > turn and exact[turn].error is None and _near(mine.outcome, theirs.outcome, exact[turn].outcome):
+        return True
+    runs = [noisy_story(program, seed) for seed in range(_NOISY)]
+    moved = [run[turn].outcome for run in runs if len(run) > turn and run[turn].error is None]
+    return bool(moved) and _within(mine.outcome, theirs.outcome, moved)
+
+
+def _near(mine: Outcome, theirs: Outcome, exact: Outcome) -> bool:
+    try:
+        return no_farther(mine, theirs, exact, _LEAST)
+    except RuntimeError:  # shapes that depend on data differ
+        return False
+
+
+def _within(mine: Outcome, theirs: Outcome, moved: Sequence[Outcome]) -> bool:
+    """Whether every element lies as near to eager's as noise moves it; where noise changes what is discrete, any is."""
+    rows = [mine.parts(), theirs.parts(), *(each.parts() for each in moved)]
+    if len({len(row) for row in rows}) > 1:
+        return False
+    return all(_part_within(*(part for _, part in parts)) for parts in zip(*rows, strict=True))
+
+
+def _part_within(mine: Any, theirs: Any, *moved: Any) -> bool:
+    if not isinstance(theirs, torch.Tensor):
+        return mine == theirs or any(each != theirs for each in moved)
+    if any(not isinstance(each, torch.Tensor) or each.shape != theirs.shape for each in moved):
+        return True
+    plain, wide = theirs.detach().double(), mine.detach().double()
+    spread, undecided = torch.zeros_like(plain), torch.zeros_like(plain, dtype=torch.bool)
+    for each in moved:
+        other = each.detach().double()
+        finite = other.isfinite() & plain.isfinite()
+        undecided |= ~finite & (other != plain) & ~(other.isnan() & plain.isnan())
+        spread = torch.maximum(spread, torch.where(finite, (other - plain).abs(), 0.0))
+    relative, absolute = allowed(theirs, _LEAST) if theirs.is_floating_point() else (0.0, 0.0)
+    same = (wide == plain) | (wide.isnan() & plain.isnan())
+    near = (wide - plain).abs() <= absolute + relative * plain.abs() + _MARGIN * spread
+    return bool((same | near | undecided).all())

@@ -1,0 +1,164 @@
+"""Where ordinary programs end: no elements, no weight, windows of nothing but padding. As eager has it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F  # noqa: N812
+
+TARGETS = pytest.mark.parametrize("target", ["reference", "cpu"])
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+def compiled(function: Callable[..., Any], target: str, dynamic: bool | None = None) -> Callable[..., Any]:
+    return torch.compile(function, backend="assay", options={"target": target, "cache": False}, dynamic=dynamic)
+
+
+def results(function: Callable[..., Any], given: tuple[torch.Tensor, ...], grad: bool) -> list[torch.Tensor | None]:
+    """Outputs and, if asked for, the gradients of their sums."""
+    arguments = [x.clone().requires_grad_(grad and x.is_floating_point()) for x in given]
+    outcome = function(*arguments)
+    outputs = list(outcome) if isinstance(outcome, tuple) else [outcome]
+    tops = [each for each in outputs if each.requires_grad]
+    if tops:
+        torch.autograd.backward(tops, [torch.ones_like(top) for top in tops])
+    return [*outputs, *(x.grad for x in arguments if x.requires_grad)]
+
+
+def agree(mine: Callable[..., Any], theirs: Callable[..., Any], *given: torch.Tensor, grad: bool = True) -> None:
+    for first, second in zip(results(mine, given, grad), results(theirs, given, grad), strict=True):
+        assert (first is None) == (second is None)
+        if first is not None:
+            torch.testing.assert_close(first, second, equal_nan=True)
+
+
+# --- no elements
+
+SMOOTH = {1: ("linear",), 2: ("bilinear", "bicubic"), 3: ("trilinear",)}
+MODES = {axes: ("nearest", "nearest-exact", "area", *smooth) for axes, smooth in SMOOTH.items()}
+
+EMPTY: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[torch.Tensor, ...]]]] = {
+    "floats % 0": (lambda x: x % 0, lambda n: (torch.randn(n, 3),)),
+    "take_along_dim": (
+        lambda x, i: torch.take_along_dim(x, i, 1),
+        lambda n: (torch.randn(n, 3), torch.zeros(n, 2, dtype=torch.int64)),
+    ),
+    "take_along_dim over rows": (
+        lambda x, i: torch.take_along_dim(x, i, 0),
+        lambda n: (torch.randn(n, 3), torch.zeros(n, 3, dtype=torch.int64)),
+    ),
+    **{
+        f"conv_transpose{axes}d": (
+            getattr(F, f"conv_transpose{axes}d"),
+            lambda n, axes=axes: (torch.randn(n, 2, *[3] * axes), torch.randn(2, 3, *[2] * axes)),
+        )
+        for axes in (1, 2, 3)
+    },
+    **{
+        f"{mode} of {axes}": (
+            lambda x, mode=mode: F.interpolate(x, scale_factor=2.0, mode=mode),
+            lambda n, axes=axes: (torch.randn(n, 2, *[3] * axes),),
+        )
+        for axes, modes in MODES.items()
+        for mode in modes
+    },
+}
+"""Functions, and their arguments for a batch of a size."""
+
+
+@TARGETS
+@pytest.mark.parametrize("name", EMPTY)
+def test_an_empty_batch(name: str, target: str) -> None:
+    """After others, in one function that takes every size."""
+    function, given = EMPTY[name]
+    every = compiled(function, target, dynamic=True)
+    for count in (3, 0):
+        agree(every, function, *given(count))
+
+
+@TARGETS
+@pytest.mark.parametrize(
+    "name", ["x % 0", "x // 0", "torch.remainder(x, y)", "x // y", "torch.div(x, y, rounding_mode='trunc')"]
+)
+def test_whole_numbers_by_zero(name: str, target: str) -> None:
+    """No numbers are divided by zero without harm; any number is not."""
+    scope: dict[str, Any] = {"torch": torch}
+    exec(f"def function(x, y): return {name}", scope)
+    function = scope["function"]
+    none, some, zero = torch.zeros(0, 3, dtype=torch.int64), torch.ones(2, 3, dtype=torch.int64), torch.tensor([0])
+    agree(compiled(function, target), function, none, zero, grad=False)
+    for run in (function, compiled(function, target)):
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            run(some, zero)
+
+
+# --- losses without weight
+
+LOGITS = torch.tensor([[0.5, -1.0, 2.0, 0.25], [1.0, 0.0, -0.5, 1.5], [-2.0, 0.75, 0.5, 1.0]])
+LIGHT = torch.tensor([0.0, 0.0, 1.0, 2.0])
+"""Weights of classes, of which two count for nothing."""
+CHOSEN = {
+    "weighty": torch.tensor([2, 0, 3]),
+    "weightless": torch.tensor([0, 1, 0]),
+    "ignored": torch.tensor([-1, -1, -1]),
+    "some ignored": torch.tensor([-1, 2, 0]),
+    "none": torch.zeros(0, dtype=torch.int64),
+}
+
+
+@TARGETS
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("axes", [0, 2])
+@pytest.mark.parametrize("chosen", CHOSEN)
+def test_losses_and_their_gradients(chosen: str, axes: int, reduction: str, target: str) -> None:
+    """A mean over no weight at all is NaN, where eager says so and nowhere else."""
+    classes = CHOSEN[chosen]
+    logits = LOGITS[: len(classes)].reshape(-1, 4, *[1] * axes).expand(-1, -1, *[2] * axes)
+    classes = classes.reshape(-1, *[1] * axes).expand(-1, *[2] * axes)
+
+    def function(y: torch.Tensor, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        kinds = [(loss, weight) for loss in (F.nll_loss, F.cross_entropy) for weight in (None, LIGHT)]
+        return tuple(
+            loss(x, y, weight=weight, ignore_index=-1, reduction=reduction)
+            for (loss, weight), x in zip(kinds, given, strict=True)
+        )
+
+    agree(compiled(function, target), function, classes, *[logits] * 4)
+
+
+# --- windows of padding
+
+
+@TARGETS
+@pytest.mark.parametrize("axes", [1, 2, 3])
+def test_windows_of_padding_alone_have_no_gradient(axes: int, target: str) -> None:
+    """Eager writes beyond its memory there; the largest of windows that were cut out says what is right."""
+    pool = getattr(F, f"max_pool{axes}d")
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return pool(x, 2, stride=1, padding=1, dilation=3)
+
+    def by_hand(x: torch.Tensor) -> torch.Tensor:
+        windows = F.pad(x, [1] * (2 * axes), value=-float("inf"))
+        for axis in range(2, 2 + axes):
+            windows = windows.unfold(axis, 4, 1)[..., ::3].amax(-1)
+        return windows
+
+    for size in (2, 3, 5):
+        agree(compiled(function, target), by_hand, torch.randn(1, 2, *[size] * axes))
+
+
+@TARGETS
+def test_where_eager_says_that_the_largest_of_no_elements_lies(target: str) -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return F.max_pool2d(x, 2, stride=1, padding=1, dilation=3, return_indices=True)
+
+    agree(compiled(function, target), function, torch.randn(2, 1, 2, 3), grad=False)

@@ -1,0 +1,100 @@
+"""How results lie in memory: strides, gaps, repetitions and sharing, as eager has them, on every target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from assay.evidence.fuzz.torch_story import shared_memory
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+VIEWS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "expand": lambda y: y.expand(2, *y.shape),
+    "unfold": lambda y: y.unfold(0, 2, 1),
+    "as_strided": lambda y: y.as_strided((3, 2), (1, 2), 1),
+    "chunk": lambda y: y.chunk(2, 1),
+    "last chunk": lambda y: y.chunk(2, 1)[-1],
+    "split": lambda y: y.split(2, 0),
+    "tensor_split": lambda y: y.tensor_split(2, 1)[0],
+    "every other": lambda y: y[::2],
+    "a column": lambda y: y[:, 1],
+    "turned": lambda y: y.t(),
+    "narrow": lambda y: y.narrow(1, 1, 2),
+    "diagonal": lambda y: y.diagonal(),
+    "select": lambda y: y.select(0, 1),
+    "an axis more": lambda y: y[:, None, 1:],
+    "repeated and cut": lambda y: y[None].expand(3, *y.shape)[:, 1:, ::2],
+}
+"""Ways to look at a tensor of two axes."""
+
+WHOLES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "a result": lambda x: x.sin(),
+    "an argument": lambda x: x,
+    "a turned result": lambda x: (x.t() * 2).t(),
+}
+
+
+def strides(tensor: torch.Tensor) -> list[int]:
+    """Those that matter: any would do along an axis of size 1."""
+    return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+
+
+def tensors(outcome: Any) -> list[torch.Tensor]:
+    return list(outcome) if isinstance(outcome, Sequence) else [outcome]
+
+
+def alone(whole: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], list[torch.Tensor]]:
+    """Every view, each of a tensor of its own."""
+
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        return [each for number, view in enumerate(VIEWS.values()) for each in tensors(view(whole(x + number)))]
+
+    return function
+
+
+def beside(whole: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], list[torch.Tensor]]:
+    """Every view of one tensor, and that tensor."""
+
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        y = whole(x)
+        return [y, *(each for view in VIEWS.values() for each in tensors(view(y)))]
+
+    return function
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("whole", WHOLES)
+@pytest.mark.parametrize("how", [alone, beside])
+def test_views_lie_as_those_of_eager_do(how: Callable[..., Any], whole: str, target: str) -> None:
+    """With gradients and without, for sizes that are not the first ones too."""
+    function = how(WHOLES[whole])
+    compiled = torch.compile(function, backend="assay", options={"target": target, "cache": False}, dynamic=True)
+    for rows, grad in ((4, False), (6, False), (5, True)):
+        x = torch.randn(rows, 4, requires_grad=grad)
+        mine, theirs = compiled(x), function(x)
+        assert [strides(each) for each in mine] == [strides(each) for each in theirs]
+        assert shared_memory(mine, [x]) == shared_memory(theirs, [x])
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_what_is_kept_for_the_backward_graph_is_not_laid_out_for_nobody() -> None:
+    """Only what the caller sees is copied into a layout of its own."""
+    from assay.runtime.torch_graphs import recording
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        a, b = (x * 2).chunk(2, 1)
+        return (a.sin() * b.exp()).sum()
+
+    with recording() as graphs:
+        torch.compile(function, backend="assay")(torch.randn(3, 4, requires_grad=True)).backward()
+    assert {graph.phase for graph in graphs} == {"forward", "backward"}
+    assert not any(entry.spread for graph in graphs for entry in graph.imported.returned)
