@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal
 import typer
 
 from assay.cli.inputs import DimOption, InputOption, ModelArgument, RandomOption, make_feeds
+from assay.cli.numbers import MOST_SECONDS, number_option
 from assay.cli.output import JsonOption, Report, reporting
 from assay.cli.sizes import told_if_it_fails
-from assay.errors import NotFound
+from assay.errors import BadFeed, NotFound
 
 TargetOption = Annotated[
     str,
@@ -29,7 +30,10 @@ OutputOption = Annotated[
     Path | None, typer.Option("--output", "-o", metavar="DIR", help="Save every output there as NAME.npy.")
 ]
 TimeOption = Annotated[
-    float | None, typer.Option("--time-limit", metavar="SECONDS", help="Stop the run after that time.")
+    float | None,
+    number_option(
+        "--time-limit", least=1e-9, most=MOST_SECONDS, metavar="SECONDS", help="Stop the run after that time."
+    ),
 ]
 MemoryOption = Annotated[
     str | None, typer.Option("--memory-limit", metavar="SIZE", help="What results may take, such as 1GiB.")
@@ -84,14 +88,18 @@ def run(
 
 def _budget(seconds: float | None, memory: str | None) -> Any:
     """What the run may take; None if nothing limits it."""
-    from assay.errors import BadFeed
     from assay.targets.budget import Budget
-    from assay.units import parsed_size
 
     if seconds is None and memory is None:
         return None
+    return Budget(seconds, None if memory is None else _bytes(memory))
+
+
+def _bytes(text: str) -> int:
+    from assay.units import parsed_size
+
     try:
-        return Budget(seconds, None if memory is None else parsed_size(memory))
+        return parsed_size(text)
     except ValueError as error:
         raise BadFeed(str(error), hint="such as 1GiB, 500MB or 4096") from error
 

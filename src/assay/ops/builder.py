@@ -161,8 +161,9 @@ class Builder:
         )
 
     def finish(self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], **fields: Any) -> Graph:
-        """The graph built so far."""
-        return Graph(name, tuple(inputs), tuple(outputs), tuple(self.nodes), dict(self.constants), **fields)
+        """The graph built so far. Constants among the outputs of a region are its own: they tell what it gives."""
+        ends = tuple(map(self._owned, outputs))
+        return Graph(name, tuple(inputs), ends, tuple(self.nodes), dict(self.constants), **fields)
 
     # --- asking what is known
 
@@ -235,6 +236,15 @@ class Builder:
                 return scope._pooled[key]
             scope = scope._parent
         return None
+
+    def _owned(self, value: Value) -> Value:
+        """The value, or if it is a constant of a graph around this one, an equal one of this graph."""
+        content = None if value in self.constants else self._constant_content(value)
+        if content is None:
+            return value
+        owned = self._new(self._facts[value])
+        self.constants[owned] = content
+        return owned
 
     def _constant_content(self, value: Value) -> Array | None:
         scope: Builder | None = self

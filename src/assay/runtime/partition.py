@@ -13,7 +13,7 @@ from assay.ir.types import TensorType, size_in_bytes, symbol_axes
 from assay.limits import Limits
 from assay.ops import CORE
 from assay.ops.lowering import adapt
-from assay.targets.base import Target
+from assay.targets.base import Support, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,13 @@ class Plan:
     bodies: Mapping[Graph, Plan] = field(default_factory=dict[Graph, "Plan"])
 
 
-def partition(graph: Graph, target: Target, fallback: Target, limits: Limits, *, refused: str = "") -> Plan:
+def partition(
+    graph: Graph, target: Target, fallback: Target, limits: Limits, *, refused: str = "", watched: bool = False
+) -> Plan:
     """Place every node on `target` if it takes it, else on `fallback` with the reason.
 
-    `refused` is a reason for all of them.
+    `refused` is a reason for all of them. If the run is `watched`, nodes with bodies go to `fallback`: each run of a
+    body is then one of its own, of whose nodes an observer is told.
 
     Composites that `target` refuses are decomposed and their parts asked for in turn. A node whose types have a
     symbol that is no size of an input, nor of a result of `fallback`, stays on `fallback`, as no segment could
@@ -60,25 +63,26 @@ def partition(graph: Graph, target: Target, fallback: Target, limits: Limits, *,
         placements = tuple(Placement(node, fallback.name, refused or waiting(node)) for node in graph.nodes)
         return Plan(graph, (Segment(fallback, graph),), placements)
     graph = adapt(graph, lambda node: target.support(node).ok, limits)
-    placements = _placed(graph, target, fallback)
+    placements = _placed(graph, target, fallback, watched)
     sources = symbol_sources(graph, placements, fallback)
     runs = _runs(placements, sources, fallback.name)
     targets = {each.name: each for each in (fallback, target)}
     left = [each.node for each in placements if each.target == fallback.name and each.node.op != "deferred"]
-    bodies = {body: _body(body, target, fallback, limits) for node in left for body in node.regions}
+    bodies = {body: _body(body, target, fallback, limits, watched) for node in left for body in node.regions}
     return Plan(graph, _segments(graph, runs, targets, sources, fallback), placements, bodies)
 
 
-def _body(body: Graph, target: Target, fallback: Target, limits: Limits) -> Plan:
+def _body(body: Graph, target: Target, fallback: Target, limits: Limits, watched: bool) -> Plan:
     """The plan of a body as a graph of its own."""
-    return partition(replace(body, inputs=(*body.inputs, *captured(body)), input_names=()), target, fallback, limits)
+    whole = replace(body, inputs=(*body.inputs, *captured(body)), input_names=())
+    return partition(whole, target, fallback, limits, watched=watched)
 
 
-def _placed(graph: Graph, target: Target, fallback: Target) -> tuple[Placement, ...]:
+def _placed(graph: Graph, target: Target, fallback: Target, watched: bool) -> tuple[Placement, ...]:
     known = {name for value in graph.inputs for name, _ in symbol_axes(value.type)}
     placements: list[Placement] = []
     for node in graph.nodes:
-        support = target.support(node)
+        support = Support(False, "its bodies are watched") if watched and node.regions else target.support(node)
         reason = support.reason if not support.ok else _unbound(node, known)
         if reason:
             known.update(name for value in node.outputs for name, _ in symbol_axes(value.type))

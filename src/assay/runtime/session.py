@@ -232,7 +232,8 @@ class Session:
         """The program in which every named value of the source is still computed."""
         with self._lock:
             if self._plain is None:
-                self._plain = self._compile(self.lowered, optimize=False)
+                options = self.options
+                self._plain = place_program(self.lowered, self.target, options.mode, options.limits, watched=True)
             return self._plain
 
     def _computed(self, name: str, value: Value, found: Mapping[Value, Any]) -> Any:
@@ -294,10 +295,14 @@ def optimized(graph: Graph, mode: str) -> Graph:
     return apply(graph, STANDARD if mode == "exact" else UNFOLDED)
 
 
-def place_program(graph: Graph, target: Target, mode: str, limits: Limits, *, refused: str = "") -> Program:
-    """A core graph as it is on `target`; what that refuses goes to the oracle, with the reason `refused` all of it."""
+def place_program(
+    graph: Graph, target: Target, mode: str, limits: Limits, *, refused: str = "", watched: bool = False
+) -> Program:
+    """A core graph as it is on `target`; what that refuses goes to the oracle, with the reason `refused` all of it.
+
+    In a program that is `watched` an observer is told of the nodes in bodies, too."""
     oracle = target if target.name == "reference" else make_target("reference", mode, limits)
-    return Program(partition(graph, target, oracle, limits, refused=refused), oracle)
+    return Program(partition(graph, target, oracle, limits, refused=refused, watched=watched), oracle)
 
 
 @dataclass(slots=True)

@@ -139,9 +139,10 @@ class CpuExecutable:
         found = {**graph.constants, **dict(zip(graph.inputs, arrays, strict=True))}
         found.update(zip(self.graph.outputs, outputs, strict=True))
         seconds = dict.fromkeys(graph.nodes, 0.0)
+        owners = {inner: node for node in graph.nodes for body in node.regions for inner in body.walk()}
         for step, taken in zip(self._encoded.order, times, strict=False):
             for node in step.nodes:
-                seconds[node] += float(taken) / len(step.nodes)
+                seconds[owners.get(node, node)] += float(taken) / len(step.nodes)
         live = 0
         for node in graph.nodes:
             results = tuple(found[value] for value in node.outputs)
