@@ -81,8 +81,8 @@ CASES = {
     ),
     "a branch in a loop": Case(
         f"(float[3, 4] x, int64 n) => (float[3, 4] y) {{ {TRUE} y = Loop (n, go, x) <body = {COUNTED} {{\n"
-        "d = Identity (c) two = Constant <value = int64 {2}> () r = Mod (i, two) odd = Cast <to = 9> (r) even = Not (odd)"
-        "\nt = If (even) <then_branch = p () => (float[3, 4] k) { k = Add (s, x) },\n"
+        "d = Identity (c) two = Constant <value = int64 {2}> () r = Mod (i, two) odd = Cast <to = 9> (r)\n"
+        "even = Not (odd) t = If (even) <then_branch = p () => (float[3, 4] k) { k = Add (s, x) },\n"
         "else_branch = q () => (float[3, 4] k) { k = Sin (s) }> }> }",
         [{"x": X, "n": np.array(n)} for n in (0, 1, 4, 5)],
     ),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from assay.ir.dtypes import Array, read_only
+from assay.ir.dtypes import Array, is_array, read_only
 from assay.ir.types import Type
 
 Attr: TypeAlias = Any
@@ -84,8 +84,8 @@ class Graph:
 
     def __post_init__(self) -> None:
         """Constants are read-only: nobody who gets at one can change what the graph computes."""
-        if any(array.flags.writeable for array in self.constants.values()):
-            protected = {value: read_only(array) for value, array in self.constants.items()}
+        if any(is_array(array) and array.flags.writeable for array in self.constants.values()):
+            protected = {value: read_only(array) if is_array(array) else array for value, array in self.constants.items()}
             object.__setattr__(self, "constants", protected)
 
     def walk(self) -> Iterator[Node]:

@@ -1,0 +1,168 @@
+"""Weights that are read where they lie: products and convolutions over numbers of rows, layouts, dtypes and widths of
+the vector unit beside the oracle; and how good their sums are."""
+
+from __future__ import annotations
+
+import itertools
+import platform
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from assay.evidence.compare import epsilon
+from assay.ir import dtypes
+from assay.ir.dtypes import Array, DType
+from assay.ir.graph import Graph, Value
+from assay.ir.types import TensorType
+from assay.limits import DEFAULT
+from assay.ops.builder import Builder
+from assay.runtime.session import place_program
+from assay.targets.cpu import CpuTarget
+from assay.targets.cpu.toolchain import shared_toolchain
+from assay.targets.reference import ReferenceTarget
+
+CPU, ORACLE = CpuTarget("exact", DEFAULT), ReferenceTarget("precise", DEFAULT)
+ROWS = (1, 2, 3, 7, 8, 9, 16, 33, 70)
+FLOATS = (dtypes.f32, dtypes.f64, dtypes.f16, dtypes.bf16)
+
+
+def numbers(rng: np.random.Generator, dtype: DType, *shape: int) -> Array:
+    return rng.normal(size=shape).astype(dtype.numpy)
+
+
+def agree(graph: Graph, arrays: list[Array], dtype: DType, terms: int) -> None:
+    """Both give the same, up to the rounding of a sum of so many terms."""
+    found = place_program(graph, CPU, "exact", DEFAULT).run(arrays)
+    wanted = place_program(graph, ORACLE, "precise", DEFAULT).run(arrays)
+    for ours, theirs in zip(found, wanted, strict=True):
+        scale = float(np.abs(np.asarray(theirs, np.float64)).max(initial=1))
+        allowed = 4 * epsilon(dtype) * scale * max(terms, 16) ** 0.5
+        error = float(np.abs(np.asarray(ours, np.float64) - np.asarray(theirs, np.float64)).max(initial=0))
+        assert error <= allowed, f"{error} of {allowed}: {graph}"
+
+
+def products() -> Iterator[Any]:
+    for dtype, rows, turned in itertools.product(FLOATS, ROWS, (False, True)):
+        yield pytest.param(dtype, rows, turned, id=f"{dtype.name}-{rows}-{'turned' if turned else 'as it is'}")
+
+
+@pytest.mark.parametrize(("dtype", "rows", "turned"), list(products()))
+def test_products_read_weights_as_they_lie(dtype: DType, rows: int, turned: bool) -> None:
+    """The weight is an input: nothing is packed ahead. Odd sizes leave rests in every direction."""
+    rng = np.random.default_rng(rows)
+    for depth, cols, bias in ((1, 1, False), (130, 37, True), (64, 96, False), (257, 5, True)):
+        b = Builder()
+        x = b.input(TensorType(dtype, (rows, depth)))
+        w = b.input(TensorType(dtype, (cols, depth) if turned else (depth, cols)))
+        inputs: list[Value] = [x, w]
+        out = b.matmul(x, b.transpose(w, perm=(1, 0)) if turned else w)
+        if bias:
+            inputs.append(b.input(TensorType(dtype, (cols,))))
+            out = b.add(out, inputs[-1])
+        arrays = [numbers(rng, dtype, *(int(d) for d in value.type.shape)) for value in inputs]  # type: ignore[union-attr]
+        agree(b.finish("product", inputs, [b.relu(out)]), arrays, dtype, depth)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("batch", [(), (3,), (2, 1)])
+def test_batched_products(dtype: DType, batch: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    for rows, depth, cols in ((1, 40, 24), (5, 33, 17), (20, 129, 31)):
+        b = Builder()
+        x, w = b.input(TensorType(dtype, (*batch, rows, depth))), b.input(TensorType(dtype, (*batch, depth, cols)))
+        graph = b.finish("products", [x, w], [b.matmul(x, w)])
+        agree(graph, [numbers(rng, dtype, *batch, rows, depth), numbers(rng, dtype, *batch, depth, cols)], dtype, depth)
+
+
+CONVOLUTIONS = {
+    "plain": ((2, 8, 9, 10), (12, 8, 3, 3), {"strides": (1, 1), "groups": 1}),
+    "stride 2": ((1, 3, 17, 15), (7, 3, 3, 3), {"strides": (2, 2), "groups": 1}),
+    "pointwise": ((1, 32, 6, 5), (20, 32, 1, 1), {"strides": (1, 1), "groups": 1}),
+    "depthwise": ((1, 16, 8, 8), (16, 1, 3, 3), {"strides": (1, 1), "groups": 16}),
+    "groups": ((1, 12, 7, 7), (18, 4, 3, 3), {"strides": (1, 1), "groups": 3}),
+    "1-D": ((1, 10, 31), (6, 10, 5), {"strides": (1,), "groups": 1}),
+    "one pixel": ((1, 24, 3, 3), (40, 24, 3, 3), {"strides": (1, 1), "groups": 1}),
+}
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_read_weights_as_they_lie(name: str, dtype: DType) -> None:
+    shape, weights, attrs = CONVOLUTIONS[name]
+    spatial = len(shape) - 2
+    rng = np.random.default_rng(1)
+    b = Builder()
+    x, w = b.input(TensorType(dtype, shape)), b.input(TensorType(dtype, weights))
+    out = b.conv(x, w, None, pads=(1,) * (2 * spatial), dilations=(1,) * spatial, **attrs)
+    terms = int(np.prod(weights[1:]))
+    agree(b.finish("conv", [x, w], [out]), [numbers(rng, dtype, *shape), numbers(rng, dtype, *weights)], dtype, terms)
+
+
+@pytest.fixture(params=["-mno-avx512f", "-mno-avx"])
+def narrower(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The vector unit of a lesser machine."""
+    if platform.machine() != "x86_64":
+        pytest.skip("widths are chosen by options of compilers for x86-64")
+    monkeypatch.setenv("ASSAY_CFLAGS", request.param)
+    shared_toolchain.cache_clear()
+    yield request.param
+    monkeypatch.undo()
+    shared_toolchain.cache_clear()
+
+
+@pytest.mark.usefixtures("narrower")
+def test_narrower_vector_units_give_the_same() -> None:
+    for rows, turned in itertools.product((1, 8, 33), (False, True)):
+        test_products_read_weights_as_they_lie(dtypes.f32, rows, turned)
+    for name in CONVOLUTIONS:
+        test_convolutions_read_weights_as_they_lie(name, dtypes.f32)
+
+
+# ---- sums are made of shorter sums --------------------------------------------------------------------------------
+
+SUMS = 4096
+"""Terms, all near 1: a plain sum of f32 numbers errs by hundreds of roundings, one of shorter sums by a few."""
+
+
+def _sum_graphs() -> Iterator[tuple[str, Graph, list[Array], Array]]:
+    rng = np.random.default_rng(3)
+    x = rng.uniform(0.5, 1.5, (4, SUMS)).astype(np.float32)
+    w = rng.uniform(0.5, 1.5, (SUMS, 24)).astype(np.float32)
+    image = rng.uniform(0.5, 1.5, (1, SUMS // 4, 6, 6)).astype(np.float32)
+    kernel = rng.uniform(0.5, 1.5, (8, SUMS // 4, 2, 2)).astype(np.float32)
+    wide = np.float64
+
+    def made(name: str, arrays: list[Array], make: Any, wanted: Array) -> tuple[str, Graph, list[Array], Array]:
+        b = Builder()
+        inputs = [b.input(TensorType(dtypes.of(array), array.shape)) for array in arrays]
+        return name, b.finish(name, inputs, [make(b, *inputs)]), arrays, wanted
+
+    yield made("product", [x, w], lambda b, x, w: b.matmul(x, w), x.astype(wide) @ w)
+    for rows in (1, 64):
+        many = np.repeat(x, 16, 0)[:rows]
+        yield made(f"product of {rows} rows", [many, w], lambda b, x, w: b.matmul(x, w), many.astype(wide) @ w)
+    conv = np.einsum(
+        "ncyxhw,ochw->noyx", np.lib.stride_tricks.sliding_window_view(image.astype(wide), (2, 2), (2, 3)), kernel
+    )
+    attrs = {"strides": (1, 1), "pads": (0, 0, 0, 0), "dilations": (1, 1), "groups": 1}
+    yield made("convolution", [image, kernel], lambda b, x, w: b.conv(x, w, None, **attrs), conv)
+    for axes in ((1,), (0,), (0, 1)):
+        turned = x if axes != (0,) else np.ascontiguousarray(x.T)
+        yield made(
+            f"sum over {axes}",
+            [turned],
+            lambda b, x, axes=axes: b.reduce_sum(x, axes=axes, keepdims=False),
+            turned.astype(wide).sum(axes),
+        )
+    yield made("mean", [x], lambda b, x: b.reduce_mean(x, axes=(1,), keepdims=False), x.astype(wide).mean(1))
+
+
+@pytest.mark.parametrize(
+    ("name", "graph", "arrays", "wanted"), [pytest.param(*row, id=row[0]) for row in _sum_graphs()]
+)
+def test_sums_are_as_good_as_those_of_shorter_ones(name: str, graph: Graph, arrays: list[Array], wanted: Array) -> None:
+    (found,) = place_program(graph, CPU, "exact", DEFAULT).run(arrays)
+    error = np.abs(np.asarray(found, np.float64) - wanted).max() / np.abs(wanted).max()
+    assert error < 8 * epsilon(dtypes.f32), f"{name}: {error / epsilon(dtypes.f32):.1f} roundings"
