@@ -14,6 +14,9 @@ import assay
 from assay.errors import LimitExceeded, RunFailed
 
 
+pytestmark = pytest.mark.filterwarnings("error:.*runs on the target:RuntimeWarning")
+
+
 class Case(NamedTuple):
     """A graph in ONNX's text form, and what it is fed, run by run."""
 

@@ -23,6 +23,7 @@ from assay.targets.cpu import CpuTarget
 from assay.targets.cpu.toolchain import shared_toolchain
 from assay.targets.reference import ReferenceTarget
 
+pytestmark = pytest.mark.filterwarnings("error:.*runs on the target:RuntimeWarning")
 CPU, ORACLE = CpuTarget("exact", DEFAULT), ReferenceTarget("precise", DEFAULT)
 ROWS = (1, 2, 3, 7, 8, 9, 16, 33, 70)
 FLOATS = (dtypes.f32, dtypes.f64, dtypes.f16, dtypes.bf16)
