@@ -13,7 +13,6 @@ import pytest
 import assay
 from assay.errors import LimitExceeded, RunFailed
 
-
 pytestmark = pytest.mark.filterwarnings("error:.*runs on the target:RuntimeWarning")
 
 
