@@ -85,6 +85,12 @@ CONVOLUTIONS = {
     "depthwise": ((1, 16, 8, 8), (16, 1, 3, 3), {"strides": (1, 1), "groups": 16}),
     "groups": ((1, 12, 7, 7), (18, 4, 3, 3), {"strides": (1, 1), "groups": 3}),
     "1-D": ((1, 10, 31), (6, 10, 5), {"strides": (1,), "groups": 1}),
+    "one channel made": ((2, 33, 9, 12), (1, 33, 3, 3), {"strides": (1, 1), "groups": 1}),
+    "three channels made": ((1, 8, 11, 13), (3, 8, 5, 5), {"strides": (2, 3), "groups": 1}),
+    "four channels made": ((1, 40, 5, 6), (4, 40, 1, 1), {"strides": (1, 1), "groups": 1}),
+    "a long filter": ((2, 1, 300), (1, 1, 100), {"strides": (2,), "groups": 1}),
+    "a window wider than x": ((1, 2, 3, 9), (2, 2, 1, 33), {"strides": (1, 1), "groups": 1, "pads": (0, 20, 0, 20)}),
+    "one volume made": ((1, 6, 4, 5, 9), (1, 6, 3, 2, 7), {"strides": (1, 1, 2), "groups": 1}),
     "one pixel": ((1, 24, 3, 3), (40, 24, 3, 3), {"strides": (1, 1), "groups": 1}),
 }
 
@@ -97,7 +103,7 @@ def test_convolutions_read_weights_as_they_lie(name: str, dtype: DType) -> None:
     rng = np.random.default_rng(1)
     b = Builder()
     x, w = b.input(TensorType(dtype, shape)), b.input(TensorType(dtype, weights))
-    out = b.conv(x, w, None, pads=(1,) * (2 * spatial), dilations=(1,) * spatial, **attrs)
+    out = b.conv(x, w, None, **{"pads": (1,) * (2 * spatial), "dilations": (1,) * spatial, **attrs})
     terms = int(np.prod(weights[1:]))
     agree(b.finish("conv", [x, w], [out]), [numbers(rng, dtype, *shape), numbers(rng, dtype, *weights)], dtype, terms)
 

@@ -85,7 +85,9 @@ class Graph:
     def __post_init__(self) -> None:
         """Constants are read-only: nobody who gets at one can change what the graph computes."""
         if any(is_array(array) and array.flags.writeable for array in self.constants.values()):
-            protected = {value: read_only(array) if is_array(array) else array for value, array in self.constants.items()}
+            protected = {
+                value: read_only(array) if is_array(array) else array for value, array in self.constants.items()
+            }
             object.__setattr__(self, "constants", protected)
 
     def walk(self) -> Iterator[Node]:

@@ -17,6 +17,7 @@ from assay.ir.dtypes import FLOATS, f32, i8
 from assay.ir.graph import Graph, Node, Origin, Value
 from assay.ir.types import TensorType
 from assay.passes.dce import dce
+from assay.targets.cpu.kernels.conv import is_of_dots
 from assay.targets.cpu.kernels.matmul import panel_width
 from assay.targets.cpu.rewriting import Rewriting, begin, known_shape
 
@@ -102,7 +103,8 @@ def _convolution(packing: Rewriting, node: Node, x: Value, w: Value) -> Node | N
     """conv(x, w, bias) → conv_panels(x, panels of w) + bias."""
     channels, _, *kernel = known_shape(w)
     groups = node.attrs["groups"]
-    if not 1 <= len(kernel) <= 3:
+    assert isinstance(w.type, TensorType)
+    if not 1 <= len(kernel) <= 3 or is_of_dots(known_shape(w), groups, node.attrs["dilations"], w.type.dtype):
         return None
     panels = packing.once((w, groups), lambda: _conv_panels(packing, node.origin, w, groups))
     attrs = {**node.attrs, "kernel": tuple(kernel), "channels": channels}

@@ -5,44 +5,9 @@
    lanes.h. TAPS: kernel positions along the last axis that are done at once, of which there are a multiple;
    STEP, SPREAD: the stride and the dilation there. Each element is one chain of multiply-adds over the
    kernel positions. */
-#include "lanes.h"
+#include "window.h"
 
 enum { PIXELS = 8 / PARTS, ACROSS = (PIXELS - 1) * STEP + (TAPS - 1) * SPREAD + 1 };
-
-typedef struct {
-  int64_t channels;
-  int64_t size[3], made[3], kernel[3], stride[3], dilation[3], before[3];
-  int64_t x_image, x_channel, x_step[3];
-} shape;
-
-/* Along one axis: where in x the window begins, and which of its positions lie within x. */
-typedef struct {
-  int64_t origin, from, to;
-} range;
-
-static range clip(const shape *g, int axis, int64_t at) {
-  const int64_t origin = at * g->stride[axis] - g->before[axis];
-  const int64_t spread = g->dilation[axis], size = g->size[axis];
-  const int64_t fit = origin >= size ? 0 : MIN(g->kernel[axis], CEIL_DIV(size - origin, spread));
-  return (range){origin, origin < 0 ? CEIL_DIV(-origin, spread) : 0, fit};
-}
-
-/* The rows of x that an output row needs, from the first on, and the first row's place in a panel. */
-typedef struct {
-  const T *x;
-  int64_t planes, rows, plane_step, row_step, place;
-} band;
-
-static band place_band(const shape *g, const T *x, range z, range y) {
-  const int64_t plane_step = g->dilation[0] * g->x_step[0], row_step = g->dilation[1] * g->x_step[1];
-  x += z.origin * g->x_step[0] + z.from * plane_step + y.origin * g->x_step[1] + y.from * row_step;
-  const int64_t place = (z.from * g->kernel[1] + y.from) * g->kernel[2];
-  return (band){x, z.to - z.from, y.to - y.from, plane_step, row_step, place};
-}
-
-ALWAYS const T *row_of(const band *b, const T *x, int64_t d, int64_t h) {
-  return x + d * b->plane_step + h * b->row_step;
-}
 
 ALWAYS const T *taps_of(const shape *g, const band *b, const T *panel, int64_t d, int64_t h) {
   return panel + (b->place + (d * g->kernel[1] + h) * g->kernel[2]) * PANEL;
@@ -150,13 +115,6 @@ static void some_pixels(const shape *g, const band *b, const T *panels, T *out, 
       const T *x = b->x + across.origin * g->x_step[2] + c * g->x_channel;
       pixel(g, b, x, across, panels, out + (i - from) * g->channels + c, MIN(PANEL, c1 - c));
     }
-}
-
-/* The columns whose windows lie within x from left to right. */
-static range columns_inside(const shape *g) {
-  const int64_t room = g->size[2] + g->before[2] - (g->kernel[2] - 1) * SPREAD - 1;
-  const int64_t from = CEIL_DIV(g->before[2], STEP), to = room < 0 ? 0 : room / STEP + 1;
-  return (range){0, from, MIN(to, g->made[2])};
 }
 
 void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, int64_t c1) {

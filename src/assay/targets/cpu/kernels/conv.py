@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.ir.dims import Dim, product
-from assay.ir.dtypes import FLOATS, NUMERIC
+from assay.ir.dtypes import FLOATS, NUMERIC, DType, f32, f64
 from assay.ir.graph import Node
 from assay.targets.cpu.kernels.matmul import (
     arithmetic,
@@ -33,6 +33,8 @@ _MOST_ROWS = 12
 """The largest ROWS of c/tile.h."""
 _DEEPEST = 1 << 15
 """The longest window whose weights become panels on the way."""
+_MOST_DOTS, _LEAST_STRETCH = 4, 32
+"""Convolutions with so few output channels are dot products, if the columns of a window have so many numbers."""
 _PIXELS, _PIXELS_OF_FEW_CHANNELS = 128, 384
 """How many output pixels a thread takes at a time, about; more where copying the input weighs more."""
 
@@ -66,12 +68,14 @@ class _Shape:
 @dataclass(frozen=True)
 class _Weights:
     """Weights for `channels` channels: packed as panels (three axes mean one channel a group), else as they lie, as
-    (output channels, input channels of a group, kernel positions)."""
+    (output channels, input channels of a group, kernel positions); `dots` if windows are to be multiplied by them one by
+    one."""
 
     view: View
     kernel: Sequence[int]
     channels: int
     packed: bool
+    dots: bool = False
 
 
 def _three(numbers: Sequence[Any], fill: int) -> tuple[Any, ...]:
@@ -109,12 +113,13 @@ def _plain_weights(p: Planner, node: Node) -> _Weights:
     w = p.view(node.inputs[1])
     channels, each, *kernel = (size for size in w.shape if isinstance(size, int))
     groups, depth, width = node.attrs["groups"], math.prod(kernel) * each, panel_width(w.dtype)
-    if each == 1 and channels == groups:
+    dots = is_of_dots((channels, each, *kernel), groups, node.attrs["dilations"], w.dtype)
+    if each == 1 and channels == groups and not dots:
         dense = p.dense(node.inputs[1])
         panels = p.temporary(w.dtype, (-(-channels // width), depth, width))
         pack(p, View(dense.buffer, w.dtype, (1, depth, channels), (0, 1, depth), dense.offset), panels)
         return _Weights(panels, kernel, channels, packed=True)
-    if depth > _DEEPEST:
+    if depth > _DEEPEST and not dots:
         dense, out = p.dense(node.inputs[1], (0, *range(2, w.rank), 1)), channels // groups
         panels = p.temporary(w.dtype, (groups, -(-out // width), depth, width))
         matrices = View(dense.buffer, w.dtype, (groups, depth, out), (out * depth, 1, depth), dense.offset)
@@ -123,7 +128,15 @@ def _plain_weights(p: Planner, node: Node) -> _Weights:
     shape = (channels, each, math.prod(kernel))
     flat = w.reshaped(shape) or p.dense(node.inputs[1]).reshaped(shape)
     assert flat is not None
-    return _Weights(flat, kernel, channels, packed=False)
+    return _Weights(flat, kernel, channels, packed=False, dots=dots)
+
+
+def is_of_dots(weights: Sequence[int], groups: int, dilations: Sequence[int], dtype: DType) -> bool:
+    """Whether a convolution with weights of this shape is computed as dot products along the window: panels would be
+    all but empty, having a column for each output channel."""
+    channels, each, *kernel = weights
+    wide = each * kernel[-1] >= _LEAST_STRETCH and dilations[-1] == 1
+    return groups == 1 and channels <= _MOST_DOTS and wide and dtype in (f32, f64)
 
 
 def _add_bias(p: Planner, bias: View, out: View, channels: int) -> None:
@@ -139,13 +152,15 @@ def _convolve(p: Planner, node: Node, weights: _Weights) -> View:
     last = (0, *range(2, x.rank), 1)
     apart = weights.packed and weights.view.rank == 3
     few = isinstance(x.shape[1], int) and x.shape[1] < 8
-    if x.strides[1] != 1 and (apart or not few):
+    if weights.dots or (x.strides[1] != 1 and (apart or not few)):
         x = p.dense(node.inputs[0], last)
     out = p.result(node.outputs[0], last)
     strides, dilations = (_three(node.attrs[name], 1) for name in ("strides", "dilations"))
     before = _three(node.attrs["pads"][: len(kernel)], 0)
     shape = _Shape(x, out, _three(kernel, 1), strides, dilations, before, node.attrs["groups"])
-    if apart:
+    if weights.dots:
+        _by_dots(p, shape, weights)
+    elif apart:
         _by_channel(p, shape, weights.view)
     elif shape.is_product and weights.packed:
         multiply(p, _as_rows(p, node, x), weights.view, out, weights.channels)
@@ -176,6 +191,22 @@ def _by_channel(p: Planner, s: _Shape, panels: View) -> None:
         row_grain=width,
         col_grain=64,
         work=2 * product(s.kernel),
+        may_continue=True,
+    )
+
+
+def _by_dots(p: Planner, s: _Shape, weights: _Weights) -> None:
+    view, places = weights.view, math.prod(s.kernel)
+    p.step(
+        template("conv_few.h", OUT=weights.channels, **arithmetic(s.x.dtype)),
+        [s.x, view, s.out],
+        [weights.channels, *s.numbers, view.shape[1], *view.strides],
+        rows=s.out.shape[0] * product(s.out.shape[2:]),
+        cols=weights.channels,
+        row_grain=_PIXELS,
+        col_grain=weights.channels,
+        work=2 * places * view.shape[1],
+        scratch=view.shape[0] * view.shape[1] * places * s.x.dtype.numpy.itemsize,
         may_continue=True,
     )
 
