@@ -68,8 +68,7 @@ class _Shape:
 @dataclass(frozen=True)
 class _Weights:
     """Weights for `channels` channels: packed as panels (three axes mean one channel a group), else as they lie, as
-    (output channels, input channels of a group, kernel positions); `dots` if windows are to be multiplied by them one by
-    one."""
+    (output channels, input channels of a group, kernel positions); `dots` if they multiply windows one by one."""
 
     view: View
     kernel: Sequence[int]
