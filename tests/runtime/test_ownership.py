@@ -454,7 +454,7 @@ def constants_and_views() -> Graph:
 @pytest.mark.parametrize("optimize", [True, False], ids=["optimised", "plain"])
 @pytest.mark.parametrize("target", TARGETS)
 def test_results_of_a_session_are_the_callers_alone(target: str, optimize: bool) -> None:
-    session = Session(constants_and_views(), SessionOptions(target, optimize=optimize))
+    session = Session(constants_and_views(), SessionOptions(target=target, optimize=optimize))
     x = np.ones((2, 4), np.float32)
     wanted = {name: array.copy() for name, array in session.run({"x": x}).items()}
     for _ in range(2):
@@ -473,7 +473,7 @@ def test_what_observers_get_cannot_be_written_to(target: str) -> None:
     b = Builder()
     x = b.input(TensorType(dtypes.f32, (4,)))
     graph = b.finish("observed", [x], [b.mul(b.exp(x), x)], input_names=("x",), output_names=("y",))
-    session = Session(graph, SessionOptions(target))
+    session = Session(graph, SessionOptions(target=target))
     seen: list[Array] = []
     session._program.run([np.ones(4, np.float32)], lambda event: seen.extend(event.results))
     assert seen
@@ -491,7 +491,9 @@ def test_no_op_hands_out_what_it_keeps(definition: OpDef, target: str) -> None:
             return  # sequences and the like cannot be constants
         results = b.emit(definition.name, *values, **sample.attrs)
         names = tuple(f"out{i}" for i in range(len(results)))
-        session = Session(b.finish("op", [], results, output_names=names), SessionOptions(target, optimize=False))
+        session = Session(
+            b.finish("op", [], results, output_names=names), SessionOptions(target=target, optimize=False)
+        )
         first = session.run({})
         wanted = copy.deepcopy(first)
         for array in first.values():

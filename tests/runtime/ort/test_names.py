@@ -164,7 +164,16 @@ def test_every_exception_is_there_under_its_name() -> None:
 
 
 def test_dir_shows_the_public_names() -> None:
-    names = {"AssayError", "InferenceSession", "Limits", "Options", "Session", "SessionOptions", "__version__"}
+    names = {
+        "AssayError",
+        "Budget",
+        "InferenceSession",
+        "Limits",
+        "Options",
+        "Session",
+        "SessionOptions",
+        "__version__",
+    }
     names |= {"backend", "explain", "load", "onnx_backend", "trace"}
     assert names | set(MODULE) <= set(dir(assay))
     assert names | set(MODULE) == set(assay.__all__)
