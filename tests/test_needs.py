@@ -30,6 +30,8 @@ OFFERED: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 EVERYTHING = (*EXTRAS, *ALONE)
 BLOCK = "import os, sys\nfor name in os.environ['BLOCKED'].split():\n    sys.modules[name] = None\n"
 PUBLIC = sorted([*assay._LAZY, "onnx_backend"])
+NAMES = {"onnx_backend": "onnx", **dict.fromkeys(("Options", "backend", "explain", "trace"), "torch")}
+"""The public names that cannot be had without a package; the others only ask for one when they are used."""
 
 # For every command: arguments with which it does little, and the packages that it asks for, the first of them first.
 MODEL, RECORDS = "model.onnx", str(ROOT / "evidence" / "small-cpu-train.jsonl.gz")
@@ -122,8 +124,17 @@ def test_a_public_name_without_any_package(name: str, folder: Path) -> None:
     code = f"import assay\ntry:\n    assay.{name}\nexcept ImportError as error:\n    print(error)"
     done = python(folder, EVERYTHING, "-c", code)
     assert done.returncode == 0, done.stderr
-    if name not in ("Session", "SessionOptions", "load"):
-        check(done.stdout, "onnx" if "onnx" in assay._LAZY.get(name, name) else "torch")
+    if name in NAMES:
+        check(done.stdout, NAMES[name])
+    else:
+        assert done.stdout == ""
+
+
+def test_a_session_says_what_it_needs(folder: Path) -> None:
+    code = f"import assay\ntry:\n    assay.InferenceSession({MODEL!r})\nexcept ImportError as error:\n    print(error)"
+    done = python(folder, EVERYTHING, "-c", code)
+    assert done.returncode == 0, done.stderr
+    check(done.stdout, "onnx")
 
 
 @pytest.mark.parametrize(("path", "package"), [(MODEL, "onnx"), ("model.pt2", "torch")])

@@ -56,7 +56,7 @@ def test_what_has_no_room_is_read_as_it_lies(
     torch._dynamo.reset()
     monkeypatch.setattr(torch_backend, "free_memory", lambda: free)
     model, x = Network().eval().to(dtype), torch.randn(2, 3, 8, 8).to(dtype)
-    quick = torch.compile(model, backend="assay", options={"target": "cpu"})
+    quick = torch.compile(model, backend="assay", options={"target": "cpu", "frozen": True})
     with recording() as seen, torch.no_grad():
         if packed < 3:
             with pytest.warns(RuntimeWarning, match="are read as they lie"):

@@ -121,11 +121,12 @@ def narrower(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.usefixtures("narrower")
-def test_narrower_vector_units_give_the_same() -> None:
-    for rows, turned in itertools.product((1, 8, 33), (False, True)):
-        test_products_read_weights_as_they_lie(dtypes.f32, rows, turned)
+@pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
+def test_narrower_vector_units_give_the_same(dtype: DType) -> None:
+    for rows, turned in itertools.product((1, 33), (False, True)):
+        test_products_read_weights_as_they_lie(dtype, rows, turned)
     for name in CONVOLUTIONS:
-        test_convolutions_read_weights_as_they_lie(name, dtypes.f32)
+        test_convolutions_read_weights_as_they_lie(name, dtype)
 
 
 # ---- sums are made of shorter sums --------------------------------------------------------------------------------

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import platform
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 
@@ -15,8 +18,9 @@ from assay.limits import DEFAULT
 from assay.ops.builder import Builder
 from assay.passes.hoist import hoist
 from assay.runtime.session import compile_program, place_program
-from assay.targets.cpu import CpuTarget
+from assay.targets.cpu import CpuTarget, quads
 from assay.targets.cpu.prepack import prepack
+from assay.targets.cpu.toolchain import shared_toolchain
 from assay.targets.reference import ReferenceTarget
 
 RNG = np.random.default_rng(5)
@@ -124,3 +128,93 @@ def test_a_session_keeps_a_quantised_weight_narrow() -> None:
     program = compile_program(b.finish("g", [x], [b.matmul(x, w)]), CpuTarget("exact", DEFAULT), "exact", DEFAULT)
     kept = [array.dtype for array in program.plan.graph.constants.values() if array.size >= q.type.shape[0]]  # pyright: ignore
     assert kept == [np.dtype(np.int8)]
+
+
+# ---- products of bytes -------------------------------------------------------------------------------------------
+
+
+def of_bytes(zero: int | None, scales: tuple[int, ...], *, turned: bool, depth: int, dtype: DType = dtypes.u8) -> Graph:
+    """A product of dequantised numbers with a dequantised weight."""
+    b = Builder()
+    x = b.input(TensorType(dtype, (symbol("n"), 3, depth)))
+    q = b.constant(RNG.integers(-128, 128, (35, depth) if turned else (depth, 35)).astype(np.int8))
+    zeros = None if zero is None else b.constant(np.array(zero, dtype.numpy))
+    left = b.dequantize_linear(x, b.constant(np.float32(0.03)), zeros, dtype=dtypes.f32)
+    scale = b.constant(RNG.uniform(0.01, 0.1, scales).astype(np.float32))
+    right = b.dequantize_linear(q, scale, dtype=dtypes.f32, axis=0 if turned else 1)
+    return b.finish("bytes", [x], [b.relu(b.matmul(left, b.transpose(right, perm=(1, 0)) if turned else right))])
+
+
+def of_integers(zero: bool, low: int, high: int) -> Graph:
+    """A product of bytes in i32, as ONNX's MatMulInteger has it."""
+    b = Builder()
+    x, z = b.input(TensorType(dtypes.u8, (symbol("n"), 3, 37))), b.input(TensorType(dtypes.u8, ()))
+    w = b.constant(RNG.integers(low, high, (37, 20)).astype(np.int32))
+    left = b.cast(x, dtype=dtypes.i32)
+    left = b.sub(left, b.cast(z, dtype=dtypes.i32)) if zero else left
+    return b.finish("integers", [x, z] if zero else [x], [b.matmul(left, w)])
+
+
+@pytest.fixture
+def byte_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a processor that has an instruction for them; others run the same in plain code."""
+    monkeypatch.setattr(quads, "has_byte_products", lambda: True)
+
+
+@pytest.fixture(params=["", "-mno-avx512f", "-mno-avx"])
+def flags(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The vector units of several machines."""
+    if request.param and platform.machine() != "x86_64":
+        pytest.skip("widths are chosen by options of compilers for x86-64")
+    monkeypatch.setenv("ASSAY_CFLAGS", request.param)
+    shared_toolchain.cache_clear()
+    yield
+    shared_toolchain.cache_clear()
+
+
+@pytest.mark.usefixtures("byte_products", "flags")
+@pytest.mark.filterwarnings("error:.*runs on the target:RuntimeWarning")
+@pytest.mark.parametrize("depth", [1, 4, 70])
+@pytest.mark.parametrize(("zero", "scales", "turned"), [(None, (), False), (131, (35,), True), (7, (35,), False)])
+def test_products_of_bytes(zero: int | None, scales: tuple[int, ...], turned: bool, depth: int) -> None:
+    graph = of_bytes(zero, scales, turned=turned, depth=depth)
+    packed = prepack(graph, ())
+    assert "matmul_quads" in [node.op for node in packed.nodes]
+    program = place_program(packed, CpuTarget("exact", DEFAULT), "exact", DEFAULT)
+    oracle = ReferenceTarget("precise", DEFAULT).compile(graph)
+    for rows in (1, 5, 43, 0):
+        given = [RNG.integers(0, 256, (rows, 3, depth)).astype(np.uint8)]
+        wanted = oracle.run(given)[0]
+        found = program.run(given)[0]
+        assert found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=4 * epsilon(dtypes.f32) * np.abs(wanted).max(initial=1))
+
+
+@pytest.mark.usefixtures("byte_products")
+@pytest.mark.parametrize("zero", [False, True])
+def test_integer_products_of_bytes_are_exact(zero: bool) -> None:
+    graph = of_integers(zero, -128, 128)
+    packed = prepack(graph, ())
+    assert "matmul_quads" in [node.op for node in packed.nodes]
+    program = place_program(packed, CpuTarget("exact", DEFAULT), "exact", DEFAULT)
+    oracle = ReferenceTarget("exact", DEFAULT).compile(graph)
+    for rows in (1, 9, 0):
+        given = [RNG.integers(0, 256, (rows, 3, 37)).astype(np.uint8), np.array(200, np.uint8)][: 1 + zero]
+        np.testing.assert_array_equal(program.run(given)[0], oracle.run(given)[0])
+
+
+@pytest.mark.usefixtures("byte_products")
+def test_what_is_no_product_of_bytes_stays() -> None:
+    for graph in (
+        of_integers(False, -141, 100),
+        of_bytes(3, (), turned=False, depth=8, dtype=dtypes.i8),
+        of_bytes(3, (), turned=False, depth=8, dtype=dtypes.u16),
+    ):
+        assert "matmul_quads" not in [node.op for node in prepack(graph, ()).nodes]
+
+
+def test_without_the_instruction_bytes_are_widened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quads, "has_byte_products", lambda: False)
+    ops = [node.op for node in prepack(of_bytes(3, (), turned=False, depth=8), ()).nodes]
+    assert "matmul_quads" not in ops
+    assert "matmul_bytes" in ops

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from assay.ir.dims import UNKNOWN, ceildiv
-from assay.ir.dtypes import FLOATS, NUMERIC, Array, DType, i8
+from assay.ir.dtypes import FLOATS, NUMERIC, Array, DType, i8, i32, u8
 from assay.ir.facts import Fact
 from assay.ir.types import Shape, TensorType
 from assay.ops.linear import conv, conv_shape, merged
@@ -126,6 +126,53 @@ def _bytes_samples(rng: Rng, dtype: DType) -> Any:
 def matmul_bytes(x: Array, panels: Array, *, columns: int) -> Array:
     """`matmul` of x with the matrix of 8-bit integers that `panels` hold: a weight in a quarter of the memory."""
     return np.matmul(x, _unpacked(panels, columns).astype(x.dtype))
+
+
+QUAD = 4
+"""Numbers along K that lie side by side in panels of quads."""
+
+
+def quads_of(w: Array, width: int) -> Array:
+    """A matrix (K, N) as the matrix (⌈K / 4⌉, 4 N) of its columns' quads, zeros behind the last row, as panels."""
+    padded = np.pad(w, [(0, -w.shape[0] % QUAD), (0, 0)])
+    split = padded.reshape(-1, QUAD, w.shape[1]).transpose(0, 2, 1)
+    return pack_panels.reference(split.reshape(split.shape[0], -1), width=width)
+
+
+def _quads_shape(x: Fact, panels: Fact, *, columns: int) -> list[Shape]:
+    width = panels.shape[-1] if panels.shape else UNKNOWN
+    if isinstance(width, int) and width % QUAD:
+        raise ValueError("panels of quads are a multiple of four numbers wide")
+    return _product_shape(x, panels, columns=columns)
+
+
+def _quads_parts(b: Any, x: Any, panels: Any, *, columns: int) -> Any:
+    quads = _unpacked_parts(b, panels, QUAD * columns)
+    split = b.reshape(quads, b.vector(b.size(quads, 0), columns, QUAD))
+    rows = b.reshape(b.transpose(split, perm=(0, 2, 1)), [-1, columns])
+    matrix = b.slice(rows, [0], b.vector(b.size(x, -1)), [1], axes=(0,))
+    return b.matmul(b.cast(x, dtype=i32), b.cast(matrix, dtype=i32))
+
+
+def _quads_samples(rng: Rng, dtype: DType) -> Any:
+    for shape, columns in (((3, 5), 7), ((2, 3, 8), 17), ((5,), 1)):
+        panels = quads_of(draw(rng, i8, (shape[-1], columns), -128, 127), 64)
+        yield draw(rng, dtype, shape, 0, 255), panels, {"columns": columns}
+
+
+@op(
+    "X, Q -> i32",
+    X=(u8,),
+    Q=(i8,),
+    shape=_quads_shape,
+    parts=_quads_parts,
+    samples=listed(_quads_samples),
+)
+def matmul_quads(x: Array, panels: Array, *, columns: int) -> Array:
+    """The exact product of bytes x and the matrix of `columns` columns whose quads `panels` hold, in 32 bits."""
+    quads = _unpacked(panels, QUAD * columns)
+    matrix = quads.reshape(-1, columns, QUAD).transpose(0, 2, 1).reshape(-1, columns)[: x.shape[-1]]
+    return np.matmul(x.astype(np.int32), matrix.astype(np.int32))
 
 
 # --- convolutions

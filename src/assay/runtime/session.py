@@ -350,14 +350,17 @@ class Program:
     ) -> tuple[Any, ...]:
         """The graph's outputs. RunStopped and OutOfMemory when the allowance is used up."""
         values = [*inputs, *self._fixed]
+        around = 0 if allowance is None else allowance.held
         for each in self._stages:
             if allowance is not None:
-                allowance.held = self._held(values)
+                allowance.held = around + self._held(values)
             results = each.executable.run([values[place] for place in each.reads], observer, allowance)
             for place, result in zip(each.writes, results, strict=True):
                 values[place] = result
             for place in each.frees:
                 values[place] = None
+        if allowance is not None:
+            allowance.held = around
         return tuple([values[place] for place in self._outputs])
 
     @cached_property

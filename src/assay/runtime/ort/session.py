@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from assay.errors import AssayError, BadArgument, LowerFailed, RunFailed, RunStopped, Unsupported
 from assay.ir.graph import Graph, Node, Value
+from assay.needs import explained
 from assay.runtime.explanation import Explanation
 from assay.runtime.feeds import UnequalDims
 from assay.runtime.options import SessionOptions, options_from
@@ -276,8 +277,8 @@ class InferenceSession:
 
 def _read(source: Any, options: SessionOptions) -> tuple[onnx.ModelProto, Graph]:
     """The model as its options want it, and its graph."""
-    from assay.frontends.onnx import import_model, read_model
-
+    with explained():
+        from assay.frontends.onnx import import_model, read_model
     if not isinstance(source, bytes | str | os.PathLike):
         raise BadArgument(f"a model is a path or bytes, got {type(source).__name__}")
     given = source if isinstance(source, bytes) else os.fspath(cast("os.PathLike[str]", source))

@@ -9,16 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import cast
 
-import numpy as np
-
-from assay.ir.dtypes import FLOATS, f32, i8
+from assay.ir.dtypes import FLOATS, f32
 from assay.ir.graph import Graph, Node, Origin, Value
 from assay.ir.types import TensorType
 from assay.passes.dce import dce
+from assay.targets.cpu.byte_weights import ByteWeight, byte_weight
 from assay.targets.cpu.kernels.conv import is_of_dots
 from assay.targets.cpu.kernels.matmul import panel_width
+from assay.targets.cpu.quads import with_quads
 from assay.targets.cpu.rewriting import Rewriting, begin, known_shape
 
 
@@ -27,7 +26,8 @@ def prepack(graph: Graph, static: Collection[Value]) -> Graph:
     packing = begin(graph, static)
     makers = {value: node for node in graph.nodes for value in node.outputs}
     for node in graph.nodes:
-        packing.nodes.append(_with_bytes(packing, graph, makers, node) or _packed(packing, node) or node)
+        replaced = with_quads(packing, graph, makers, node) or _with_bytes(packing, graph, makers, node)
+        packing.nodes.append(replaced or _packed(packing, node) or node)
     return dce(packing.finished(graph)) if packing.made else graph
 
 
@@ -59,44 +59,18 @@ def _product(packing: Rewriting, node: Node, x: Value, w: Value) -> Node | None:
 
 
 def _with_bytes(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], node: Node) -> Node | None:
-    """matmul(x, dequantize_linear(q, scale)) → matmul_bytes(x, pack_panels(q)) · scale: the weight stays 8 bits wide.
-
-    For f32, a q of two axes without a zero point, and one scale, or one for each column. The weight may be transposed.
-    """
+    """matmul(x, dequantize_linear(q, scale)) → matmul_bytes(x, pack_panels(q)) · scale: a weight stays narrow."""
     x, w = node.inputs[:2] if node.op == "matmul" else (None, None)
-    made = makers.get(w) if w is not None else None
-    turned = made is not None and made.op == "transpose" and made.attrs["perm"] == (1, 0)
-    made = makers.get(cast(Value, made.inputs[0])) if made is not None and turned else made
-    if x is None or x in packing.known or made is None or made.op != "dequantize_linear":
+    weight = None if x is None or w is None or x in packing.known else byte_weight(packing, graph, makers, w)
+    if x is None or weight is None:
         return None
-    q, scale, *zeros = made.inputs
-    plain = all(zero is None or not graph.constants.get(zero, np.ones(1)).any() for zero in zeros)
-    if q is None or scale is None or not plain or not _are_bytes(packing, made, q, scale, turned):
-        return None
-    columns = known_shape(q)[0 if turned else 1]
-    width = panel_width(f32)
-    panels = packing.once((q, turned), lambda: _byte_panels(packing, node.origin, q, turned, width))
-    result = packing.emit(node.origin, "matmul_bytes", x, panels, columns=columns)
-    return replace(node, op="mul", inputs=(result, packing.once(scale, lambda: _flat(packing, node, scale))), attrs={})
+    panels = packing.once((weight, f32), lambda: _byte_panels(packing, node.origin, weight))
+    result = packing.emit(node.origin, "matmul_bytes", x, panels, columns=weight.columns)
+    return replace(node, op="mul", inputs=(result, weight.scales(packing, node.origin)), attrs={})
 
 
-def _are_bytes(packing: Rewriting, made: Node, q: Value, scale: Value, turned: bool) -> bool:
-    """Whether the operands of a dequantisation are as `_with_bytes` takes them."""
-    known = q in packing.known and scale in packing.known and len(known_shape(q)) == 2
-    kinds = [value.type.dtype if isinstance(value.type, TensorType) else None for value in (q, scale, *made.outputs)]
-    alone = isinstance(scale.type, TensorType) and scale.type.shape in ((), (1,))
-    each = len(known_shape(scale)) == 1 and made.attrs["axis"] % 2 == (0 if turned else 1)
-    return known and kinds == [i8, f32, f32] and made.attrs["block"] == 0 and (alone or each)
-
-
-def _byte_panels(packing: Rewriting, origin: Origin, q: Value, turned: bool, width: int) -> Value:
-    matrix = packing.emit(origin, "transpose", q, perm=(1, 0)) if turned else q
-    return packing.emit(origin, "pack_panels", matrix, width=width)
-
-
-def _flat(packing: Rewriting, node: Node, scale: Value) -> Value:
-    """The scale, or the scales of all columns, along the last axis."""
-    return packing.reshape(node.origin, scale, (math.prod(known_shape(scale)),))
+def _byte_panels(packing: Rewriting, origin: Origin, weight: ByteWeight) -> Value:
+    return packing.emit(origin, "pack_panels", weight.matrix(packing, origin), width=panel_width(f32))
 
 
 def _convolution(packing: Rewriting, node: Node, x: Value, w: Value) -> Node | None:

@@ -19,7 +19,6 @@ static void interleave(ACC *restrict to, const T *restrict from, int64_t step, i
 enum { TURNS = sizeof(ACC) == 4, DEEP = VECTOR_BYTES == 64 ? 16 : 4 };
 
 typedef ACC quad __attribute__((vector_size(4 * sizeof(ACC)), aligned(sizeof(ACC)), may_alias));
-typedef ACC oct __attribute__((vector_size(8 * sizeof(ACC))));
 typedef __typeof__((vec){0} > (vec){0}) places;
 
 ALWAYS vec numbers(const T *x) {
@@ -86,11 +85,10 @@ ALWAYS void turn(const T *x, int64_t step, vec *to) {
 }
 #else
 ALWAYS vec fours(const T *x, int64_t step) {
-#if VECTOR_BYTES == 32
-  return (vec)__builtin_shufflevector(four(x), four(x + 4 * step), 0, 1, 2, 3, 4, 5, 6, 7);
-#else
-  return (vec)four(x);
-#endif
+  const quad parts[2] = {four(x), VECTOR_BYTES == 32 ? four(x + 4 * step) : (quad){0}};
+  vec whole = {0};
+  memcpy(&whole, parts, MIN(sizeof whole, sizeof parts));
+  return whole;
 }
 
 ALWAYS void turn(const T *x, int64_t step, vec *to) {

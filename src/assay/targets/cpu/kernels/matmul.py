@@ -21,6 +21,10 @@ _ROW_GRAIN, _COLUMN_GRAINS, _FEW = 192, (64, 48, 32, 16), 4
 """Rows and columns that one thread takes at a time, and how few parts are too few."""
 
 
+QUADS = 64
+"""The numbers in a row of a panel of c/quads.h: four of each of its columns."""
+
+
 def is_narrow(dtype: DType) -> bool:
     """Whether elements are widened before they are multiplied."""
     return dtype in (dtypes.f16, dtypes.bf16)
@@ -114,6 +118,30 @@ def matmul_bytes(p: Planner, node: Node) -> None:
     rows, depth = product(x.shape[:-1]), x.shape[-1]
     flat = View(x.buffer, x.dtype, (1, rows, depth), (0, depth, 1), x.offset)
     multiply(p, flat, panels, out, out.shape[-1], BYTES="")
+
+
+def other_quad_width(node: Node) -> str:
+    """As `other_width`, for panels of quads."""
+    return "" if shape_of(node.inputs[1])[-1] == QUADS else "panels of another width have no kernel"
+
+
+@emits("matmul_quads", (dtypes.u8,), unless=other_quad_width)
+def matmul_quads(p: Planner, node: Node) -> None:
+    """All rows of x at once, whatever its axes are."""
+    x, panels, out = p.dense(node.inputs[0]), p.dense(node.inputs[1]), p.result(node.outputs[0])
+    rows, depth, columns = product(x.shape[:-1]), x.shape[-1], out.shape[-1]
+    row_grain, col_grain = grains(rows, columns)
+    p.step(
+        template("quads.h"),
+        [x, panels, out],
+        [columns, depth, panels.shape[1] * QUADS],
+        rows=rows,
+        cols=columns,
+        row_grain=row_grain,
+        col_grain=col_grain,
+        work=depth // 2,
+        may_continue=True,
+    )
 
 
 def multiply(p: Planner, x: View, panels: View, out: View, columns: Dim, **words: str) -> None:
