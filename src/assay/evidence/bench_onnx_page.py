@@ -41,10 +41,9 @@ def _asked(run: Run) -> Iterator[str]:
     yield f"{len(run.matches)} models, of which {len(ratios)} are right and timed."
     if worst is None:
         return
-    yield f"Assay's time ÷ onnxruntime's: geometric mean {geometric_mean(list(ratios.values())):.2f}, "
-    yield f"most {ratios[worst]:.2f} ({worst}). At most {MOST:g} is asked for: " + (
-        f"**not reached** by {', '.join(slow)}." if slow else "reached by all."
-    )
+    yield f"Assay's time ÷ onnxruntime's: geometric mean {geometric_mean(list(ratios.values())):.2f},"
+    reached = f"**not reached** by {', '.join(slow)}" if slow else "reached by all"
+    yield f"most {ratios[worst]:.2f} ({worst}). At most {MOST:g} is asked for: {reached}."
 
 
 def _package(model: str) -> str:
