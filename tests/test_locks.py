@@ -49,10 +49,11 @@ def installed(names: tuple[str, ...], python: str, system: str) -> dict[str, str
         (EXTRAS["torch"] + EXTRAS["opinfo"], ("lock", "torch-cpu")),
         (EXTRAS["peers"], ("lock", "torch", "peers")),
         (GROUPS["models"], ("models",)),
+        (GROUPS["onnx-models"], ("onnx-models",)),
         (GROUPS["zoo"], ("zoo",)),
         (EXTRAS["zoo"], ("torch", "zoo")),
     ],
-    ids=["base", "dev", "torch", "torch for CPUs", "peers", "models", "zoo", "zoo for users"],
+    ids=["base", "dev", "torch", "torch for CPUs", "peers", "models", "ONNX models", "zoo", "zoo for users"],
 )
 def test_what_is_asked_for_is_locked(asked: list[str], names: tuple[str, ...], python: str, system: str) -> None:
     versions = installed(names, python, system)

@@ -1,11 +1,12 @@
 """Re-make the files in requirements/ from pyproject.toml; `make lock` runs this in a venv that has uv.
 
-lock.txt       resolved: the base dependencies, the extras onnx, report, server and ray, and the group dev
-torch.txt      resolved: what the extra torch adds to lock.txt; on Linux with the libraries of CUDA
-torch-cpu.txt  the same with a build of torch for CPUs, which needs none of these
-peers.txt      resolved: what the extra peers adds to lock.txt and torch.txt
-models.txt     the pins of the group models alone, because what they depend on is not wanted
-zoo.txt        the pins of the group zoo alone, as for models
+lock.txt         resolved: the base dependencies, the extras onnx, report, server and ray, and the group dev
+torch.txt        resolved: what the extra torch adds to lock.txt; on Linux with the libraries of CUDA
+torch-cpu.txt    the same with a build of torch for CPUs, which needs none of these
+peers.txt        resolved: what the extra peers adds to lock.txt and torch.txt
+models.txt       the pins of the group models alone, because what they depend on is not wanted
+zoo.txt          the pins of the group zoo alone, as for models
+onnx-models.txt  those of the group onnx-models
 
 Every file holds exact versions for every Python that the project supports, the hashes of their wheels and sdists for
 all platforms, and no address. Versions stay as they are while pyproject.toml allows; `--upgrade` takes the newest.
@@ -82,6 +83,7 @@ def main() -> None:
     project, groups = found["project"], found["dependency-groups"]
     extras = project["optional-dependencies"]
     write("models.txt", locked(groups["models"], "--no-deps"))
+    write("onnx-models.txt", locked(groups["onnx-models"], "--no-deps"))
     write("zoo.txt", with_builds(locked(groups["zoo"], "--no-deps"), cpu_builds()))
 
     wanted = [each for name in ("onnx", "report", "server", "ray") for each in extras[name]]

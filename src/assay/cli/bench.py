@@ -7,8 +7,9 @@ import shlex
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -22,18 +23,22 @@ from assay.needs import require
 if TYPE_CHECKING:
     from assay.evidence.bench_models import Subject
     from assay.evidence.bench_run import Settings
+    from assay.evidence.bench_suites import Suite
     from assay.runtime.load import Loaded
 
 ModelsArgument = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="MODEL…", help="Zoo models by name (--list shows them), .onnx and .pt2 files.", show_default=False
+        metavar="MODEL…", help="Models by name (--list shows them), .onnx and .pt2 files.", show_default=False
     ),
 ]
-SuiteOption = Annotated[str | None, typer.Option("--suite", metavar="NAME", help="All models of a suite, such as cpu.")]
+SuiteOption = Annotated[str | None, typer.Option("--suite", metavar="NAME", help="All models of a suite: cpu or onnx.")]
 PeersOption = Annotated[
     list[str] | None,
-    typer.Option("--peer", help="Whom to run beside Assay: eager, inductor, onnxruntime, openvino (default: all)."),
+    typer.Option(
+        "--peer",
+        help="Who runs beside Assay: eager, inductor, onnxruntime, openvino (default: all; suite onnx: onnxruntime).",
+    ),
 ]
 TargetOption = Annotated[
     str | None, typer.Option("--target", "-t", metavar="TARGET", help="Where Assay runs (default: cpu).")
@@ -47,7 +52,29 @@ PictureOption = Annotated[
 ]
 DocsOption = Annotated[
     Path | None,
-    typer.Option("--docs", metavar="FILE", help="The page whose tables to write (for a suite docs/performance.md)."),
+    typer.Option(
+        "--docs", metavar="FILE", help="The page whose tables to write (default: that of the suite, if there is one)."
+    ),
+]
+
+RepeatOption = Annotated[
+    int | None, count_option("--repeat", metavar="N", help="How many rounds (default: 20; suite onnx: 9).")
+]
+SecondsOption = Annotated[
+    float | None,
+    number_option("--seconds", most=MOST_SECONDS, help="About how long a turn takes (default: 0.3; suite onnx: 0.15)."),
+]
+ColdOption = Annotated[
+    bool | None,
+    typer.Option("--cold/--no-cold", help="Whether empty caches are measured too (default: yes; suite onnx: no)."),
+]
+TimeoutOption = Annotated[
+    float | None,
+    number_option(
+        "--timeout",
+        most=MOST_SECONDS,
+        help="Seconds that a preparation or a turn may take (default: 900; suite onnx: 120).",
+    ),
 ]
 
 
@@ -60,12 +87,10 @@ def bench(
     threads: Annotated[
         int, count_option("--threads", least=0, most=MOST_THREADS, help="Threads for each (0: as many as cores).")
     ] = 0,
-    repeat: Annotated[int, count_option("--repeat", metavar="N", help="How many rounds.")] = 20,
-    seconds: Annotated[float, number_option("--seconds", most=MOST_SECONDS, help="About how long a turn takes.")] = 0.3,
-    cold: Annotated[bool, typer.Option("--cold/--no-cold", help="Whether empty caches are measured too.")] = True,
-    timeout: Annotated[
-        float, number_option("--timeout", most=MOST_SECONDS, help="Seconds that a preparation or a turn may take.")
-    ] = 900.0,
+    repeat: RepeatOption = None,
+    seconds: SecondsOption = None,
+    cold: ColdOption = None,
+    timeout: TimeoutOption = None,
     dim: DimOption = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run whose records FILE holds.")] = False,
     picture: PictureOption = None,
@@ -75,23 +100,23 @@ def bench(
 ) -> None:
     """Time Assay and its peers on the same models: each in a process of its own, in turns, never two at once.
 
-    Every result is first compared with torch's in f64. The JSON result is JSON lines: the run, for each model as soon
-    as it is done one line for each contestant and one for the ratios, at last the summary.
+    Every result is first compared with torch's in f64, of a model of the suite onnx with onnxruntime's. The JSON result
+    is JSON lines: the run, for each model as soon as it is done one line for each contestant and one for the ratios, at
+    last the summary.
     """
     from assay.evidence.bench_machine import cores
-    from assay.evidence.bench_page import write_page
-    from assay.evidence.bench_peers import PEERS, check_peers
+    from assay.evidence.bench_peers import check_peers
     from assay.evidence.bench_picture import picture as drawn
-    from assay.evidence.bench_run import Settings, check_resumed, header
+    from assay.evidence.bench_run import check_resumed, header
 
     with reporting(None if resume else json) as report:  # an error leaves the records as they are
         require("torch")
         if listed:
             return _list(report)
         check_peers(peer or ())
-        chosen = (_target(target), tuple(peer or PEERS), threads or cores(), form)
-        settings = Settings(*chosen, repeat, seconds, cold, timeout)
-        subjects = _subjects([*_suite(suite), *(models or ())], dim)
+        plan = _suite(suite, peers=peer, repeat=repeat, seconds=seconds, cold=cold, timeout=timeout)
+        settings = _settings(plan, _target(target), threads or cores(), form)
+        subjects = _subjects([*plan.models, *(models or ())], dim)
         earlier = _earlier(json) if resume else None
         if earlier is None:
             earlier = Run(header(settings, _command(settings, suite, models or ())), [])
@@ -101,9 +126,9 @@ def bench(
         _show_all(report, run)
         if picture is not None:
             picture.write_text(drawn(run), encoding="utf-8")
-        page = docs or Path("docs/performance.md")
+        page = docs or plan.page
         if docs is not None or (suite and page.is_file()):
-            write_page(page, run)
+            plan.write(page, run)
             report.text(f"written: {page}")
     raise typer.Exit(0 if all(match.own and match.own.status == "ok" for match in run.matches) else DIFFERS)
 
@@ -131,11 +156,15 @@ def _finished(earlier: Run, subjects: Iterable[Subject], settings: Settings, rep
 
 
 def _list(report: Report) -> None:
-    from assay.zoo.torch.workloads import SUITES, WORKLOADS
+    from assay.evidence.bench_suites import SUITES
+    from assay.zoo.onnx_models import ONNX_MODELS
+    from assay.zoo.torch.workloads import WORKLOADS
 
-    rows = [(name, ", ".join(suite for suite, names in SUITES.items() if name in names)) for name in WORKLOADS]
+    suites = {suite: list(plan.models) for suite, plan in SUITES.items()}
+    models = [*WORKLOADS, *ONNX_MODELS]
+    rows = [(name, ", ".join(suite for suite, names in suites.items() if name in names)) for name in models]
     report.table("", ("model", "suite"), rows)
-    report.result({"models": list(WORKLOADS), "suites": SUITES})
+    report.result({"models": models, "suites": suites})
 
 
 def _target(name: str | None) -> str:
@@ -148,12 +177,22 @@ def _target(name: str | None) -> str:
     return name
 
 
-def _suite(name: str | None) -> Sequence[str]:
-    from assay.zoo.torch.workloads import SUITES
+def _suite(name: str | None, **asked: Any) -> Suite:
+    """The suite, or one without models, with what the user asked for instead of what it says."""
+    from assay.evidence.bench_suites import SUITES, Suite
 
     if name is not None and name not in SUITES:
         raise NotFound(f"there is no suite '{name}'", hint=hint_for(name, SUITES))
-    return SUITES[name] if name else ()
+    return replace(
+        SUITES[name] if name else Suite(), **{key: value for key, value in asked.items() if value is not None}
+    )
+
+
+def _settings(plan: Suite, target: str, threads: int, form: str) -> Settings:
+    from assay.evidence.bench_run import Settings
+
+    how = (plan.repeat, plan.seconds, plan.cold, plan.timeout, plan.starts)
+    return Settings(target, tuple(plan.peers), threads, form, *how)
 
 
 def _subjects(names: Sequence[str], dims: Sequence[str] | None) -> list[Subject]:
@@ -170,21 +209,25 @@ def _subjects(names: Sequence[str], dims: Sequence[str] | None) -> list[Subject]
 def _source(name: str) -> Loaded | None:
     """The ONNX model in a file; None for a model that brings its inputs along."""
     from assay.runtime.load import read as read_model
+    from assay.zoo.onnx_models import ONNX_MODELS
     from assay.zoo.torch.workloads import WORKLOADS
 
-    if name in WORKLOADS:
+    if name in WORKLOADS or name in ONNX_MODELS:
         return None
     path = Path(name)
     if not path.suffix:
-        raise NotFound(f"the zoo has no model '{name}'", hint=hint_for(name, WORKLOADS))
+        raise NotFound(f"the zoo has no model '{name}'", hint=hint_for(name, (*WORKLOADS, *ONNX_MODELS)))
     return None if path.suffix == ".pt2" and os.path.isfile(path) else read_model(path)
 
 
 def _subject(name: str, source: Loaded | None, sizes: Mapping[str, int]) -> Subject:
     """A model as it is run, with random inputs if it is an ONNX file."""
     from assay.evidence.bench_models import Subject
+    from assay.zoo.onnx_models import ONNX_MODELS
     from assay.zoo.torch.workloads import WORKLOADS
 
+    if name in ONNX_MODELS:
+        return Subject(name, ONNX_MODELS[name].path(), ONNX_MODELS[name].feeds(), judge="onnxruntime")
     if source is None:
         return Subject(name) if name in WORKLOADS else Subject(name, Path(name))
     own = [f"{dim}={size}" for dim, size in sizes.items() if dim in symbolic_dims(source.inputs)]
@@ -237,6 +280,8 @@ def _show(report: Report, match: Match, settings: Settings) -> None:
     ]
     title = f"{match.model} (target {settings.target}, {settings.threads} threads)"
     report.table(title, ("", *columns, ">÷ Assay", ""), rows)
+    for reason, count in (match.own.left if match.own else {}).items():
+        report.text(f"not on {settings.target}: {count} × {reason}")
     report.text(f"used of the machine by others meanwhile: {noise_cell(match)}\n")
 
 

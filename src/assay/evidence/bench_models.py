@@ -1,7 +1,8 @@
 """What every contestant of a benchmark is given: the model in the forms that they take, inputs, and the right outputs.
 
 Right is what torch computes in f64 (of an ONNX file: the oracle, carrying f64). How far the same computation in the
-model's own dtypes is from that is the noise floor that errors are judged by.
+model's own dtypes is from that is the noise floor that errors are judged by. Of an ONNX file, right can also be what
+a peer gives, which is code that nobody here wrote; the noise floor is then still the oracle's.
 """
 
 from __future__ import annotations
@@ -18,21 +19,34 @@ from typing import Any, cast
 import numpy as np
 
 from assay.errors import AssayError, BadFeed
-from assay.evidence.compare import closeness
-from assay.evidence.compare_models import allowed_error
+from assay.evidence.compare import closeness, epsilon
+from assay.evidence.compare_models import NOISE_FACTOR, allowed_error
+from assay.evidence.engines import engine
+from assay.evidence.noise import ROUND_INSIDE
 from assay.evidence.reasons import summary
 from assay.ir import dtypes
 from assay.ir.dtypes import Array
 from assay.ops.registry import widen
+from assay.runtime.load import load
+from assay.runtime.session import Session, SessionOptions
+
+_STEP = 1 / 255
+"""How far apart neighbours in 8 bits are, in parts of the largest number."""
+_ONES = 2.0
+"""Units in the last place of 1 that an output may be off, be it ever so small: sigmoids are no better everywhere."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A model to run: the name of a workload of the zoo, or a file. An ONNX file comes with its inputs by name."""
+    """A model to run: the name of a workload of the zoo, or a file.
+
+    An ONNX file comes with its inputs by name; `judge` is the peer whose outputs are right, if not the oracle's are.
+    """
 
     name: str
     file: Path | None = None
     feeds: Mapping[str, Any] | None = None
+    judge: str | None = None
 
     @property
     def is_onnx(self) -> bool:
@@ -79,30 +93,43 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """The right outputs: as the model's own dtypes have them, and in f64."""
+    """The right outputs: as the model's own dtypes have them, and in f64.
+
+    `allowed` says how far each may be off, where that does not follow from how far the two are apart.
+    """
 
     plain: Sequence[Array]
     exact: Sequence[Array]
+    allowed: Sequence[float] | None = None
 
     def judge(self, outputs: Sequence[Array]) -> Verdict:
         """How far some outputs are off."""
         if len(outputs) != len(self.plain):
             return Verdict(None, None, f"{len(outputs)} outputs instead of {len(self.plain)}")
-        parts = [_judged(*each) for each in zip(outputs, self.plain, self.exact, strict=True)]
+        allowed = self.allowed or [_rounding(*each) for each in zip(self.plain, self.exact, strict=True)]
+        parts = [_judged(*each) for each in zip(outputs, self.plain, self.exact, allowed, strict=True)]
         complaint = next((part.complaint for part in parts if part.complaint), "")
         worst = max(parts, key=lambda part: part.error if part.error is not None else math.inf)
         return Verdict(worst.error, worst.allowed, complaint)
 
 
-def _judged(output: Array, plain: Array, exact: Array) -> Verdict:
+def _rounding(plain: Array, exact: Array) -> float:
+    """How far off an output may be because of rounding."""
+    return allowed_error(plain, closeness(widen(plain), exact).max_abs)
+
+
+def _size(exact: Array) -> float:
+    """The largest element of an output, 1 where there is no such."""
+    size = float(np.abs(exact).max(initial=0.0)) if exact.dtype.kind == "f" else 1.0
+    return size if size and np.isfinite(size) else 1.0
+
+
+def _judged(output: Array, plain: Array, exact: Array, allowed: float) -> Verdict:
     if output.dtype != plain.dtype or output.shape != plain.shape:
         kinds = [f"{dtypes.of(each)}{list(each.shape)}" for each in (output, plain)]
         return Verdict(None, None, f"an output is {kinds[0]} instead of {kinds[1]}")
     wide: Array = widen(output)
-    allowed = allowed_error(plain, closeness(widen(plain), exact).max_abs)
-    found = closeness(wide, exact, absolute=allowed)
-    size = float(np.abs(exact).max(initial=0.0)) if exact.dtype.kind == "f" else 1.0
-    size = size if size and np.isfinite(size) else 1.0
+    found, size = closeness(wide, exact, absolute=allowed), _size(exact)
     return Verdict(found.max_abs / size, allowed / size, "" if found.ok else str(found))
 
 
@@ -115,17 +142,33 @@ def make_material(subject: Subject, folder: Path, with_onnx: bool) -> tuple[Mate
 
 
 def _of_onnx(subject: Subject, folder: Path) -> tuple[Material, Truth]:
-    from assay.evidence.engines import engine
-
-    feeds = dict(subject.feeds or {})
-    _save(folder, [np.asarray(each) for each in feeds.values()])
-    path = cast(Path, subject.file)
-    plain, exact = (
-        [cast(Array, each) for each in engine(mode).load(path).run(feeds).values()]
-        for mode in ("reference", "reference:precise")
-    )
+    path, feeds = cast(Path, subject.file), dict(subject.feeds or {})
+    sessions = [load(path, SessionOptions(target="reference", mode=mode)) for mode in ("exact", "precise")]
+    plain, exact = ([cast(Array, each) for each in session.run(feeds).values()] for session in sessions)
+    _save(folder, [np.asarray(feeds[name]) for name in sessions[0].input_names])
+    truth = Truth(plain, [widen(each) for each in exact])
+    if subject.judge is not None:
+        theirs = engine(subject.judge).load(path).run(feeds)
+        truth = _beside(truth, list(theirs.values()), sessions[0])
     missing = {"module": "there is no torch model of an ONNX file"}
-    return Material(subject, folder, None, path, missing), Truth(plain, [widen(each) for each in exact])
+    return Material(subject, folder, None, path, missing), truth
+
+
+def _beside(oracle: Truth, theirs: Sequence[Array], session: Session) -> Truth:
+    """A peer's outputs as the right ones: either may be as far from the truth as rounding in the oracle explains.
+
+    Where activations are rounded to 8 bits, one that falls the other way moves what follows by steps of these.
+    """
+    coarse = any(node.op in ROUND_INSIDE for node in session.explain().nodes)
+    noises = [math.inf if coarse else _rounding(*each) for each in zip(oracle.plain, oracle.exact, strict=True)]
+    allowed = [_near(*each) for each in zip(theirs, noises, strict=True)]
+    return Truth(theirs, [widen(each) for each in theirs], allowed)
+
+
+def _near(output: Array, noise: float) -> float:
+    """How far from a peer's output another may be if both have this noise, at most some steps; 0 for integers."""
+    unit = epsilon(dtypes.of(output))
+    return 2 * min(noise, NOISE_FACTOR * _STEP * _size(widen(output))) + _ONES * unit if unit else 0.0
 
 
 def _of_torch(subject: Subject, folder: Path, with_onnx: bool) -> tuple[Material, Truth]:

@@ -26,6 +26,18 @@ def tables(run: Run, drawn: str) -> str:
 
 
 def _tables(run: Run, drawn: str) -> Iterator[str]:
+    yield from opening(run)
+    yield f"![A peer's time ÷ Assay's, for each model and peer]({drawn})"
+    yield ""
+    yield from _asked(run)
+    yield from _speeds(run)
+    yield from _times(run)
+    yield from remarks(run)
+    yield from _elsewhere(run)
+
+
+def opening(run: Run) -> Iterator[str]:
+    """How the run was made: the command, when and where, versions."""
     header = run.header
     yield "```sh"
     yield header["command"]
@@ -35,12 +47,6 @@ def _tables(run: Run, drawn: str) -> Iterator[str]:
     yield f"Run of {header['date']} on {header['machine']}, {header['threads']} threads, target `{header['target']}`;"
     yield f"{versions}. {header['repeat']} rounds with turns of about {header['seconds']:g} s."
     yield ""
-    yield f"![A peer's time ÷ Assay's, for each model and peer]({drawn})"
-    yield ""
-    yield from _asked(run)
-    yield from _speeds(run)
-    yield from _times(run)
-    yield from _remarks(run)
 
 
 def _asked(run: Run) -> Iterator[str]:
@@ -87,11 +93,16 @@ def ratio_cell(match: Match, peer: str) -> str:
     """A peer's ratio with its spread, or why there is none."""
     found = match.ratio(peer)
     if found is not None:
-        return f"{found.middle:.2f} ({found.low:.2f}–{found.high:.2f})"
+        return quotient(found)
     own, theirs = match.own, match.results.get(peer)
     if theirs is None or not theirs.counts:
         return theirs.status if theirs and theirs.status != "ok" else "–"
     return f"Assay {own.status}" if own and own.status != "ok" else "–"
+
+
+def quotient(found: Spread) -> str:
+    """A ratio with its spread."""
+    return f"{found.middle:.2f} ({found.low:.2f}–{found.high:.2f})"
 
 
 def noise_cell(match: Match) -> str:
@@ -142,15 +153,19 @@ def in_milliseconds(found: Spread) -> str:
     return f"{middle} ({low}–{high})"
 
 
-def _remarks(run: Run) -> Iterator[str]:
-    remarks = [
+def remarks(run: Run) -> Iterator[str]:
+    """Who has no comparable time, and why."""
+    found = [
         f"- {match.model}, {result.contestant}: {result.status}: {_line(result.reason)}"
         for match in run.matches
         for result in match.results.values()
         if result.status != "ok"
     ]
+    yield from _listed("Without a comparable time:", found)
+
+
+def _elsewhere(run: Run) -> Iterator[str]:
     fallen = [f"- {match.model}: {_placed(match.own)}" for match in run.matches if match.own and _fell_back(match.own)]
-    yield from _listed("Without a comparable time:", remarks)
     yield from _listed("Nodes that ran elsewhere than on the target:", fallen)
 
 

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from assay.errors import NotFound, hint_for
 from assay.evidence.bench_models import Material, arrays, read_program, torch_model
 from assay.evidence.bench_records import SELF
+from assay.evidence.engines import fallbacks
 from assay.ir.dtypes import Array
 from assay.needs import DISTRIBUTION
 from assay.runtime.load import load
@@ -45,12 +46,20 @@ class Contestant(Protocol):
         """How many nodes run on each target; empty for peers."""
         ...
 
+    def left(self) -> dict[str, int]:
+        """How many nodes with floats do not run on the target, by op and reason; empty for peers."""
+        ...
+
 
 class _Peer:
     def read(self) -> None:
         """Most read their file when they prepare it."""
 
     def placed(self) -> dict[str, int]:
+        """Peers do not tell."""
+        return {}
+
+    def left(self) -> dict[str, int]:
         """Peers do not tell."""
         return {}
 
@@ -189,6 +198,10 @@ class Assay:
     def placed(self) -> dict[str, int]:
         """How many nodes run on each target."""
         return dict(Counter(node.target for node in self._session.explain().nodes))
+
+    def left(self) -> dict[str, int]:
+        """How many nodes with floats are left to the oracle, by op and reason, most first."""
+        return dict(Counter(fallbacks(self._session)).most_common())
 
 
 def _named(names: Sequence[str], inputs: Sequence[Array]) -> dict[str, Array]:

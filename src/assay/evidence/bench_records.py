@@ -57,7 +57,8 @@ class Result:
     model with empty and with filled caches, `first_run` what the first inference after that takes. `peak` is the most
     memory that the process had beyond what its libraries take, `kept` what it has while it runs the model. `error` is
     the largest error of an output in parts of its largest element, `allowed` what rounding explains of that. `idle` is
-    the part of one core that the process used while others ran. `placed` counts Assay's nodes by target.
+    the part of one core that the process used while others ran. `placed` counts Assay's nodes by target, `left` those
+    with floats that do not run on the target, by op and reason.
     """
 
     model: str
@@ -75,6 +76,7 @@ class Result:
     allowed: float | None = None
     idle: float | None = None
     placed: dict[str, int] = field(default_factory=dict[str, int])
+    left: dict[str, int] = field(default_factory=dict[str, int])
 
     @property
     def time(self) -> Spread | None:
@@ -102,10 +104,17 @@ class Match:
 
     def ratio(self, peer: str) -> Spread | None:
         """A peer's time ÷ Assay's, round by round; None unless both are right."""
-        theirs, mine = self.results.get(peer), self.own
-        if theirs is None or mine is None or not (theirs.counts and mine.counts):
+        return self._ratio(peer, SELF)
+
+    def slowness(self, peer: str) -> Spread | None:
+        """Assay's time ÷ a peer's, round by round; None unless both are right."""
+        return self._ratio(SELF, peer)
+
+    def _ratio(self, over: str, under: str) -> Spread | None:
+        upper, lower = self.results.get(over), self.results.get(under)
+        if upper is None or lower is None or not (upper.counts and lower.counts):
             return None
-        return spread([one / other for one, other in zip(theirs.turns, mine.turns, strict=True)])
+        return spread([one / other for one, other in zip(upper.turns, lower.turns, strict=True)])
 
     @property
     def noise(self) -> float | None:
@@ -185,7 +194,7 @@ def read(path: Path) -> Run:
                 raise BadFeed(f"'{path}' has records of format {line.get('format')}", hint=f"this is format {FORMAT}")
             header = line
         elif kind == "contestant":
-            found = Result(**{each.name: line[each.name] for each in fields(Result)})
+            found = Result(**{each.name: line[each.name] for each in fields(Result) if each.name in line})
             open_results.setdefault(found.model, {})[found.contestant] = found
         elif kind == "model":
             matches.append(Match(line["model"], open_results.pop(line["model"], {}), line["others"]))

@@ -26,8 +26,8 @@ from assay.evidence.bench_race import Died, Race, Racer, interleave
 from assay.evidence.bench_records import FORMAT, SELF, Match, Result
 from assay.evidence.bench_worker import Failed, Ready, Task, redirect_errors, serve
 
-_STARTS, _ENOUGH = 5, 10.0
-"""How often a contestant is started with filled caches, unless that takes more than so many seconds."""
+_ENOUGH = 10.0
+"""Seconds after which a contestant is not started once more with filled caches."""
 
 Main: TypeAlias = Callable[[Connection, Task], None]
 
@@ -35,6 +35,8 @@ Main: TypeAlias = Callable[[Connection, Task], None]
 @dataclass(frozen=True, slots=True)
 class Settings:
     """How every model is run: `repeat` rounds with turns of about `seconds`; `cold` measures empty caches too.
+
+    With filled caches, a contestant is started `starts` times.
 
     `form` is what Assay is given of a torch model: the `onnx` file that other runtimes get, or the exported `program`.
     """
@@ -47,6 +49,7 @@ class Settings:
     seconds: float = 0.3
     cold: bool = True
     timeout: float = 900.0
+    starts: int = 5
 
     @property
     def contestants(self) -> tuple[str, ...]:
@@ -192,9 +195,14 @@ def run_model(subject: Subject, settings: Settings, tell: Callable[[str], None] 
                 continue
             task = Task(name, given, settings.threads, settings.target, folder / f"{name}.log")
             try:
-                racers[name] = _prepared(task, result, truth, settings, stack)
+                process = _prepared(task, result, truth, settings, stack)
             except Died as death:
                 result.status, result.reason = "failed", str(death)
+                continue
+            if result.status == "ok":
+                racers[name] = process
+            else:
+                process.stop()
         rounds = settings.repeat
         race = interleave(racers, rounds, settings.seconds, lambda done: tell(f"round {done} of {rounds}"))
     for name in racers:
@@ -227,9 +235,9 @@ def _prepared(task: Task, result: Result, truth: Truth, settings: Settings, stac
         process = started()
         result.cold = process.ready().prepared
         process.stop()
-    process, ready, result.warm = _warm(started)
+    process, ready, result.warm = _warm(started, settings.starts)
     result.first_run = ready.first_run
-    result.peak, result.kept, result.placed = ready.peak, ready.kept, ready.placed
+    result.peak, result.kept, result.placed, result.left = ready.peak, ready.kept, ready.placed, ready.left
     verdict = truth.judge(ready.outputs)
     result.error, result.allowed = verdict.error, verdict.allowed
     if verdict.complaint:
@@ -237,14 +245,14 @@ def _prepared(task: Task, result: Result, truth: Truth, settings: Settings, stac
     return process
 
 
-def _warm(started: Callable[[], Process]) -> tuple[Process, Ready, float]:
-    """A process that is ready, and what that took: the median of some starts, of fewer if they take long."""
+def _warm(started: Callable[[], Process], starts: int) -> tuple[Process, Ready, float]:
+    """A process that is ready, and what that took: the median of `starts`, of fewer if they take long."""
     seconds: list[float] = []
     while True:
         process = started()
         ready = process.ready()
         seconds.append(ready.prepared)
-        if len(seconds) == _STARTS or sum(seconds) >= _ENOUGH:
+        if len(seconds) == starts or sum(seconds) >= _ENOUGH:
             return process, ready, statistics.median(seconds)
         process.stop()
 

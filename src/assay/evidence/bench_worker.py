@@ -42,6 +42,7 @@ class Ready:
     peak: int
     kept: int
     placed: dict[str, int]
+    left: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def _prepared(task: Task) -> tuple[Contestant, Ready]:
     outputs = contestant.outputs()
     gc.collect()
     peak, kept = _memory("VmHWM") - before, _memory("VmRSS") - before
-    return contestant, Ready(prepared, first_run, outputs, peak, kept, contestant.placed())
+    return contestant, Ready(prepared, first_run, outputs, peak, kept, contestant.placed(), contestant.left())
 
 
 def turn(run: Callable[[], object], count: int) -> list[float]:

@@ -68,13 +68,17 @@ class ModelOnTarget:
 
     def fallbacks(self) -> tuple[str, ...]:
         """The nodes with floats that the target leaves to the oracle, each as its op and the reason."""
-        nodes = self.session.explain().nodes
-        left = [node for node in nodes if node.floats and node.target != self.session.target.name]
-        return tuple(f"{node.op}: {node.reason}" for node in left)
+        return fallbacks(self.session)
 
     def run_all(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """Every value by its name in the model, those in bodies and functions too."""
         return self.session.observe(feeds)
+
+
+def fallbacks(session: Session) -> tuple[str, ...]:
+    """The nodes with floats that the target of a session leaves to the oracle, each as its op and the reason."""
+    left = [node for node in session.explain().nodes if node.floats and node.target != session.target.name]
+    return tuple(f"{node.op}: {node.reason}" for node in left)
 
 
 def engine(spec: str) -> Engine:

@@ -13,18 +13,37 @@ _CHECKOUT = Path(__file__).resolve().parents[3]
 
 def package_file(package: str, name: str) -> Path:
     """A file inside an installed package, which itself is not imported; Missing if it is not there."""
-    spec = importlib.util.find_spec(package)
-    folders = spec.submodule_search_locations if spec is not None else None
-    path = Path(folders[0]) / name if folders else None
-    if path is None or not path.is_file():
+    path = _installed(package, name)
+    if path is None:
         raise missing(package)
     return path
 
 
 def asset(name: str) -> Path:
     """A file that `make assets` fetched, into .assets of the checkout or of the current folder; NotFound if not."""
-    for root in (_CHECKOUT, Path.cwd()):
-        path = root / ".assets" / name
-        if path.is_file():
-            return path
-    raise NotFound(f"the model file '{name}' is not here", hint="run `make assets` in the checkout")
+    path = _fetched(name)
+    if path is None:
+        raise NotFound(f"the model file '{name}' is not here", hint="run `make assets` in the checkout")
+    return path
+
+
+def model_file(name: str) -> Path:
+    """A file named from its package's folder on, of the environment or one that make fetched; NotFound if not there."""
+    package, _, inside = name.partition("/")
+    path = _installed(package, inside) or _fetched(f"onnx/{name}") or _fetched(name)
+    if path is None:
+        hint = "run `make assets onnxmodels` in the checkout"
+        raise NotFound(f"the model file '{name}' is not here", hint=hint)
+    return path
+
+
+def _installed(package: str, name: str) -> Path | None:
+    spec = importlib.util.find_spec(package)
+    folders = spec.submodule_search_locations if spec is not None else None
+    path = Path(folders[0]) / name if folders else None
+    return path if path is not None and path.is_file() else None
+
+
+def _fetched(name: str) -> Path | None:
+    places = (root / ".assets" / name for root in (_CHECKOUT, Path.cwd()))
+    return next((path for path in places if path.is_file()), None)
