@@ -117,13 +117,13 @@ class Session:
         uses up its budget ends with RunStopped or OutOfMemory and changes nothing; the session can be used again.
         `observer` is told of every node.
         """
-        wanted = self._known(self.output_names if outputs is None else outputs, self.output_names, "output")
+        wanted = None if outputs is None else self._known(outputs, self.output_names, "output")
         if not self.memory.renewals:
             by_name = self._results(self._given(feeds), budget, observer)
         else:
             with self._running:
                 by_name = self._renewed(feeds, budget, observer)
-        return {name: by_name[name] for name in wanted}
+        return by_name if wanted is None else {name: by_name[name] for name in wanted}
 
     def reset(self) -> None:
         """Put the state back to what the model came with."""

@@ -59,7 +59,7 @@ class CpuExecutable:
         self._encoded = encode(plan.tape, plan.errors, addresses, limits.tensor_bytes)
         self._tape = ctypes.byref(self._encoded.header)
         self._constants = list(constants.values())
-        self._constant_places = [_address(array) for array in self._constants]
+        self._places = [0] * len(graph.inputs) + [_address(array) for array in self._constants] + [0] * len(plan.made)
         self._sources = list(plan.sources.values())
         kept = {view.buffer for view in plan.outputs}
         self.addressed = {at for at, value in enumerate(graph.inputs) if plan.view(value).buffer not in kept}
@@ -88,22 +88,27 @@ class CpuExecutable:
         return max((frame.peak() for frame in self._frames), default=0)
 
     def _run(self, arrays: Sequence[Any], times: Array | None, allowance: Allowance | None = None) -> tuple[Any, ...]:
-        frame = self._frames.pop() if self._frames else _Frame(self._machine, self._tape)
+        frame = self._frames.pop() if self._frames else _Frame(self._machine, self._tape, self._places)
         symbols = tuple(arrays[index].shape[axis] for index, axis in self._sources)
         layout = frame.fit(symbols, self._results)
         if layout.large or allowance is not None:
             self._check_memory(layout, frame, allowance)
         blocks = _memory(layout.blocks, together=not arrays)
-        places = [*map(_place, arrays), *self._constant_places, *map(_address, blocks)]
-        failed = frame.run(places, self._threads(), times, allowance)
+        failed = frame.run(arrays, blocks, self._threads(), times, allowance)
         self._frames.append(frame)
         if failed < 0 and allowance is not None:
             raise allowance.stopped(self._next_node(-2 - failed))
         if failed:
             node, message = self._plan.tape.errors[failed - 1]
             raise RunFailed(f"{node.op}: {message}", where=str(node.origin))
-        memory = [*arrays, *self._constants, *blocks]
-        return tuple(_array(memory[out.memory], out) for out in layout.outputs)
+        made = len(arrays) + len(self._constants)
+        return tuple([_array(self._memory_of(out.memory, arrays, blocks, made), out) for out in layout.outputs])
+
+    def _memory_of(self, at: int, arrays: Sequence[Any], blocks: Sequence[Array], made: int) -> Array:
+        """The `at`-th of the inputs, the constants and the blocks, of which the first is number `made`."""
+        if at >= made:
+            return blocks[at - made]
+        return arrays[at] if at < len(arrays) else self._constants[at - len(arrays)]
 
     def _check_memory(self, layout: _Layout, frame: _Frame, allowance: Allowance | None) -> None:
         """OutOfMemory if there is less than the run takes, or it may take less."""
@@ -197,15 +202,17 @@ class _Results:
 class _Frame:
     """What one run needs of its own."""
 
-    def __init__(self, machine: ctypes.CDLL, tape: Any) -> None:
+    def __init__(self, machine: ctypes.CDLL, tape: Any, places: Sequence[int]) -> None:
+        """`places`: where the memory lies that is given to runs, which say where inputs and blocks lie."""
         self._machine, self._tape = machine, tape
+        self._given = (ctypes.c_void_p * len(places))(*places)
         self._frame = machine.frame_new(tape)
         if not self._frame:
             raise OutOfMemory(_TOO_LITTLE)
         self._fitted: tuple[int, ...] | None = None
         self._layout: _Layout | None = None
-        self._arena = self.touched = 0
-        """Bytes of the arena, and those of it that runs have used, so that they have their memory."""
+        self._arena = self._needed = self.touched = 0
+        """Bytes of the arena, those that runs of the latest sizes use, and those that runs have used so far."""
 
     def fit(self, symbols: tuple[int, ...], results: _Results) -> _Layout:
         if self._layout is not None and symbols == self._fitted:
@@ -220,19 +227,29 @@ class _Frame:
             raise LimitExceeded("a tensor would exceed the limit", hint="check the sizes, or raise Limits.tensor_bytes")
         if failed:
             raise OutOfMemory(_TOO_LITTLE)
-        peak = self.peak()
+        peak = self._needed = self.peak()
         if not self._arena // 4 <= peak <= self._arena:  # the machine took another arena
             self._arena, self.touched = peak, 0
         self._layout = results.layout(sizes.tolist(), peak)
         self._fitted = symbols
         return self._layout
 
-    def run(self, places: Sequence[int], threads: int, times: Array | None, allowance: Allowance | None) -> int:
-        given = (ctypes.c_void_p * len(places))(*places)
+    def run(
+        self,
+        arrays: Sequence[Any],
+        blocks: Sequence[Array],
+        threads: int,
+        times: Array | None,
+        allowance: Allowance | None,
+    ) -> int:
+        for at, array in enumerate(arrays):
+            self._given[at] = _place(array)
+        for at, block in enumerate(blocks, len(self._given) - len(blocks)):
+            self._given[at] = _address(block)
         noted = None if times is None else _address(times)
         until = None if allowance is None else ctypes.addressof(allowance.stop)
-        self.touched = max(self.touched, self.peak())
-        failed = self._machine.frame_run(self._tape, self._frame, given, threads, noted, until)
+        self.touched = max(self.touched, self._needed)
+        failed = self._machine.frame_run(self._tape, self._frame, self._given, threads, noted, until)
         if failed == _NO_MEMORY:
             raise OutOfMemory(_TOO_LITTLE)
         return failed
