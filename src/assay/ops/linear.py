@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from assay.ir.dims import Dim, eq, lt
+from assay.ir.dims import Dim
 from assay.ir.dtypes import COMPLEX, FLOATS, NUMERIC, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
+from assay.ops.conditions import differ, falls_short
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import broadcast, unknown
@@ -27,7 +28,7 @@ def _matmul_shape(x: Fact, y: Fact) -> list[Shape]:
         raise ValueError("a matrix product needs operands of rank one or more")
     left = x.shape if len(x.shape) > 1 else (1, *x.shape)
     right = y.shape if len(y.shape) > 1 else (*y.shape, 1)
-    if eq(left[-1], right[-2]) is False:
+    if differ(left[-1], right[-2]):
         raise ValueError(f"shapes {list(x.shape)} and {list(y.shape)} do not fit a matrix product")
     batch = broadcast([left[:-2], right[:-2]])
     assert batch is not None
@@ -116,7 +117,7 @@ def conv_shape(
         return [unknown(rank + 2)]
     if len(x.shape) != rank + 2 or len(w.shape) != rank + 2:
         raise ValueError(f"a {rank}-D convolution got shapes {list(x.shape)} and {list(w.shape)}")
-    if eq(x.shape[1], w.shape[1] * groups) is False:
+    if differ(x.shape[1], w.shape[1] * groups):
         raise ValueError(f"{x.shape[1]} channels do not fit weights of {w.shape[1]} × {groups} groups")
     if isinstance(w.shape[0], int) and w.shape[0] % groups:
         raise ValueError(f"{w.shape[0]} output channels do not divide into {groups} groups")
@@ -129,7 +130,7 @@ def conv_shape(
 
 def _conv_dim(size: Dim, kernel: Dim, stride: int, padding: int, dilation: int) -> Dim:
     free = size + padding - ((kernel - 1) * dilation + 1)
-    if lt(free, 0) is True:
+    if falls_short(free, 0):
         raise ValueError(f"a kernel of {kernel} does not fit into an axis of size {size}")
     return free // stride + 1
 
@@ -265,7 +266,7 @@ def _transposed_shape(
     rank = len(strides)
     if x.shape is None or w.shape is None:
         return [unknown(rank + 2)]
-    if eq(x.shape[1], w.shape[0]) is False:
+    if differ(x.shape[1], w.shape[0]):
         raise ValueError(f"{x.shape[1]} channels do not fit weights for {w.shape[0]}")
     spatial = [
         (x.shape[i + 2] - 1) * strides[i]
@@ -435,7 +436,7 @@ def _col2im_shape(
     if len(x.shape) != 3:
         raise ValueError(f"columns have three axes, not the shape {list(x.shape)}")
     count = math.prod(_block_counts(image, block, strides, pads, dilations))
-    if eq(x.shape[2], count) is False:
+    if differ(x.shape[2], count):
         raise ValueError(f"an image of {list(image)} has {count} blocks, not {x.shape[2]}")
     if isinstance(x.shape[1], int) and x.shape[1] % math.prod(block):
         raise ValueError(f"{x.shape[1]} rows do not divide into blocks of {list(block)}")

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from assay.ir import dtypes
-from assay.ir.dims import UNKNOWN, eq
+from assay.ir.dims import UNKNOWN
 from assay.ir.dtypes import FLOATS, NUMERIC, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
 from assay.needs import explained
+from assay.ops.conditions import differ
 from assay.ops.parts import check_among, converted, scalar_size, volume, working
 from assay.ops.registry import Sample, Tolerance, op
 from assay.ops.resize import cubic_weight
@@ -56,7 +57,7 @@ def _grid_shape(x: Fact, grid: Fact, *, mode: str, padding: str, align_corners: 
         known = x.shape or grid.shape
         return [unknown(None if known is None else len(known))]
     rank = len(x.shape) - 2
-    if len(grid.shape) != rank + 2 or eq(grid.shape[-1], rank) is False:
+    if len(grid.shape) != rank + 2 or differ(grid.shape[-1], rank):
         raise ValueError(f"a grid of shape {list(grid.shape)} does not fit an image of shape {list(x.shape)}")
     return [(*x.shape[:2], *grid.shape[1:-1])]
 
