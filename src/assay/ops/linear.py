@@ -290,7 +290,7 @@ def _dilate(b: Any, x: Any, axis: int, step: int) -> Any:
     pads[rank + 1 + axis + 1] = step - 1
     filled = b.pad(spread, pads, 0)
     sizes = [b.size(x, i) for i in range(rank)]
-    sizes[axis] = -1
+    sizes[axis] = merged(b, (sizes[axis], step))
     return b.slice(b.reshape(filled, b.vector(*sizes)), [0], [-(step - 1)], [1], axes=(axis,))
 
 

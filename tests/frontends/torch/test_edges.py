@@ -63,6 +63,14 @@ EMPTY: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[torch.Tensor, .
         for axes in (1, 2, 3)
     },
     **{
+        f"{name}{axes}d with a stride": (
+            lambda x, w, name=name, axes=axes: getattr(F, f"{name}{axes}d")(x, w, stride=3, padding=1, dilation=2),
+            lambda n, axes=axes: (torch.randn(n, 4, *[3] * axes), torch.randn(4, 4, *[2] * axes)),
+        )
+        for name in ("conv", "conv_transpose")
+        for axes in (1, 2, 3)
+    },
+    **{
         f"{mode} of {axes}": (
             lambda x, mode=mode: F.interpolate(x, scale_factor=2.0, mode=mode),
             lambda n, axes=axes: (torch.randn(n, 2, *[3] * axes),),
@@ -162,3 +170,19 @@ def test_where_eager_says_that_the_largest_of_no_elements_lies(target: str) -> N
         return F.max_pool2d(x, 2, stride=1, padding=1, dilation=3, return_indices=True)
 
     agree(compiled(function, target), function, torch.randn(2, 1, 2, 3), grad=False)
+
+
+# --- memory of its own
+
+
+@TARGETS
+@pytest.mark.parametrize("shape", [(4, 2, 4, 4), (4, 6, 4, 4), (0, 4, 1)])
+def test_shuffled_channels_are_a_copy(shape: tuple[int, ...], target: str) -> None:
+    """Even if there is nothing to shuffle."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return F.channel_shuffle(x, 2)
+
+    given = torch.randn(shape)
+    agree(compiled(function, target), function, given)
+    assert given.numel() == 0 or compiled(function, target)(given).data_ptr() != given.data_ptr()

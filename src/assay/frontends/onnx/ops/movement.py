@@ -269,13 +269,25 @@ def range_(b: Builder, n: Source, start: Value, limit: Value, delta: Value) -> R
     dtype = b.dtype(start)
     if dtype.is_integer:
         wide = [as_i64(b, scalar(b, v)) for v in (start, limit, delta)]
+        _require(b, b.ne(wide[2], 0), "a range has the step 0")
         span = b.sub(wide[1], wide[0])
         count = b.neg(_floor_div(b, b.neg(span), wide[2]))
     else:
         wide = [b.cast(scalar(b, v), dtype=dtypes.f64) for v in (start, limit, delta)]
-        count = b.cast(b.ceil(b.div(b.sub(wide[1], wide[0]), wide[2])), dtype=dtypes.i64)
+        quotient = b.div(b.sub(wide[1], wide[0]), wide[2])
+        _require(b, b.eq(b.sub(quotient, quotient), 0.0), "a range has no finite number of steps")
+        count = b.cast(b.ceil(quotient), dtype=dtypes.i64)
     steps = b.cast(b.iota(b.max(count, 0)), dtype=b.dtype(wide[0]))
     return b.cast(b.add(wide[0], b.mul(steps, wide[2])), dtype=dtype)
+
+
+def _require(b: Builder, condition: Value, message: str) -> None:
+    """An error where a condition does not hold: now if that is known, else when the program runs."""
+    known = b.fact(condition).concrete
+    if known is None:
+        b.require(condition, message=message)
+    elif not known.all():
+        raise ValueError(message)
 
 
 def _floor_div(b: Builder, x: Value, y: Value) -> Value:

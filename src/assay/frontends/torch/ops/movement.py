@@ -97,6 +97,15 @@ def repeat(b: Builder, n: Call, x: Value, repeats: Sequence[Number]) -> Results:
     return b.tile(b.unsqueeze(x, axes=tuple(range(new))) if new else x, sizes(b, repeats))
 
 
+@aten("aten.channel_shuffle.default", "aten.native_channel_shuffle.default")
+def channel_shuffle(b: Builder, n: Call, x: Value, groups: int) -> Results:
+    """Its decomposition gives a view of x where there is nothing to shuffle; eager never does."""
+    first, channels, *rest = (b.size(x, axis) for axis in range(b.rank(x)))
+    each = channels // groups if isinstance(channels, int) else b.div(channels, groups)
+    parted = b.reshape(x, b.vector(first, groups, each, *rest))
+    return b.reshape(b.transpose(parted, perm=(0, 2, 1, *range(3, b.rank(parted)))), b.shape_of(x))
+
+
 @aten("aten.cat.default")
 def cat(b: Builder, n: Call, xs: Sequence[Value], dim: int = 0) -> Results:
     real = [tensor(b, x, n.dtype) for x in xs if b.shape(x) != (0,)]
