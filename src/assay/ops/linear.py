@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.ir.dims import Dim
+from assay.ir.dims import Dim, le
 from assay.ir.dtypes import COMPLEX, FLOATS, NUMERIC, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
@@ -277,6 +277,8 @@ def _transposed_shape(
         - pads[i + rank]
         for i in range(rank)
     ]
+    if any(falls_short(size, 1) for size in spatial):
+        raise ValueError(f"a transposed convolution leaves an image of {spatial}")
     return [(x.shape[0], w.shape[1] * groups, *spatial)]
 
 
@@ -358,8 +360,17 @@ def _by_phases(
     spatial = (merged(b, (sizes[i], strides[i])) for i in range(rank))
     whole = b.reshape(mixed, b.vector(batch, groups * out, *spatial))
     ends = [-(crop + s * extra) or _END for crop, s, extra in zip(cropped, strides, more, strict=True)]
-    result = b.slice(whole, list(pads[:rank]), ends, [1] * rank, axes=tuple(range(2, 2 + rank)))
+    axes = tuple(range(2, 2 + rank))
+    result = _not_empty(b, b.slice(whole, list(pads[:rank]), ends, [1] * rank, axes=axes), axes)
     return result if bias is None else b.add(result, b.reshape(bias, (-1, *(1,) * rank)))
+
+
+def _not_empty(b: Any, x: Any, axes: Sequence[int]) -> Any:
+    """x, and an error if it has no elements along one of the axes: no window fits there."""
+    for axis in axes:
+        if le(1, b.dims(x)[axis]) is not True:
+            x = b.squeeze(b.window(x, axis=axis, size=1, stride=1, dilation=1), axes=(axis + 1,))
+    return x
 
 
 _END = 2**62

@@ -10,24 +10,145 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-ORT, REFERENCE = "onnxruntime", "onnx-reference"
+import numpy as np
 
-Applies = Callable[[Mapping[str, Any], Sequence[Any]], bool]
+ORT, REFERENCE = "onnxruntime", "onnx-reference"
+PEERS = (ORT, REFERENCE)
+
+Attrs = Mapping[str, Any]
+Inputs = Sequence[Any]
+Applies = Callable[[Attrs, Inputs], bool]
 """Whether a node with these attributes and inputs shows the deviation."""
+
+_RECURRENT = ("RNN", "GRU", "LSTM")
+_REDUCTIONS = ("Max", "Min", "Sum", "Mean", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
+_LARGEST = (np.iinfo(np.int32).max, np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """Nodes for which a peer's answer does not count, and why."""
+    """Nodes for which the answers of some peers do not count, and why."""
 
-    peer: str
+    peers: tuple[str, ...]
     ops: tuple[str, ...]
     reason: str
     applies: Applies = lambda attrs, inputs: True
 
 
-DEVIATIONS: tuple[Deviation, ...] = ()
+def _is_empty(attrs: Attrs, inputs: Inputs) -> bool:
+    return inputs[0].size == 0
+
+
+def _given(inputs: Inputs, index: int) -> bool:
+    return index < len(inputs) and inputs[index] is not None
+
+
+def _has_no_steps(attrs: Attrs, inputs: Inputs) -> bool:
+    return inputs[0].shape[attrs.get("layout", 0)] == 0
+
+
+def _goes_back_from_the_end(attrs: Attrs, inputs: Inputs) -> bool:
+    pairs = zip(inputs[2].tolist(), inputs[4].tolist(), strict=True)
+    return any(end in _LARGEST and step < 0 for end, step in pairs)
+
+
+def _has_wide_gaps(attrs: Attrs, inputs: Inputs) -> bool:
+    kernel = inputs[1].shape[2:]
+    steps, spread = attrs.get("strides", [1] * len(kernel)), attrs.get("dilations", [1] * len(kernel))
+    gaps = any((k - 1) * d + 1 < s for k, d, s in zip(kernel, spread, steps, strict=True))
+    return attrs.get("auto_pad", "NOTSET").startswith("SAME") and gaps
+
+
+def _window_fits_nowhere(attrs: Attrs, inputs: Inputs) -> bool:
+    kernel, sizes = attrs["kernel_shape"], inputs[0].shape[2:]
+    axes = range(len(kernel))
+    spread, pads = attrs.get("dilations", [1] * len(kernel)), attrs.get("pads", [0] * 2 * len(kernel))
+    room = [sizes[i] + pads[i] + pads[i + len(kernel)] - (kernel[i] - 1) * spread[i] for i in axes]
+    return not attrs.get("auto_pad", "NOTSET").startswith("SAME") and min(room) < 1
+
+
+def _cuts_off_too_much(attrs: Attrs, inputs: Inputs) -> bool:
+    x, pads = inputs[0], inputs[1]
+    axes = inputs[3].tolist() if _given(inputs, 3) else range(x.ndim)
+    cut = np.minimum(pads, 0).reshape(2, -1).sum(axis=0)
+    return any(x.shape[axis] + each < 0 for axis, each in zip(axes, cut, strict=True))
+
+
+def _makes_no_round(attrs: Attrs, inputs: Inputs) -> bool:
+    return (_given(inputs, 0) and int(inputs[0]) <= 0) or (_given(inputs, 1) and not bool(inputs[1]))
+
+
+def _keeps_sizes(attrs: Attrs, inputs: Inputs) -> bool:
+    shape = np.array(inputs[0].shape)
+    axes = [axis % len(shape) for axis in attrs.get("axes", range(len(shape)))]
+    scales = inputs[2] if _given(inputs, 2) else np.zeros(0)
+    found = np.floor(shape[axes] * scales.astype(np.float64)) if scales.size else inputs[3]
+    return bool((found == shape[axes]).all())
+
+
+DEVIATIONS: tuple[Deviation, ...] = (
+    Deviation((ORT,), ("Hardmax",), "onnxruntime overlooks NaN, the largest", lambda a, i: bool(np.isnan(i[0]).any())),
+    Deviation((ORT,), ("Slice",), "onnxruntime takes the largest integer for the first place", _goes_back_from_the_end),
+    Deviation(PEERS, ("ArgMax", "ArgMin"), "peers give empty tensors back in their own shape, or fail", _is_empty),
+    Deviation(
+        (ORT,),
+        tuple(f"Reduce{name}" for name in _REDUCTIONS),
+        "onnxruntime gives empty tensors back in their own shape",
+        _is_empty,
+    ),
+    Deviation(
+        (ORT,),
+        ("SplitToSequence",),
+        "onnxruntime drops axes although sizes are given",
+        lambda a, i: not a.get("keepdims", 1) and _given(i, 1),
+    ),
+    Deviation(PEERS, ("ConvTranspose",), "peers leave out the last gap of SAME padding, or fail on it", _has_wide_gaps),
+    Deviation((ORT,), ("Resize",), "onnxruntime copies what keeps its sizes, whatever the scales", _keeps_sizes),
+    Deviation(
+        (ORT,),
+        ("Resize",),
+        "onnxruntime extrapolates elsewhere than the standard says",
+        lambda a, i: a.get("coordinate_transformation_mode") == "tf_crop_and_resize",
+    ),
+    Deviation((ORT,), ("Loop",), "onnxruntime gives what no round made without its axes", _makes_no_round),
+    Deviation(PEERS, _RECURRENT, "the last state of an empty sequence is not what it began with", _has_no_steps),
+    Deviation(
+        PEERS,
+        ("MaxPool", "AveragePool", "LpPool"),
+        "a window that fits nowhere has no result: peers round towards one",
+        _window_fits_nowhere,
+    ),
+    Deviation(PEERS, ("Pad",), "less than nothing is left before something is added", _cuts_off_too_much),
+    Deviation(PEERS, ("TopK",), "the order of what is not sorted is anybody's", lambda a, i: a.get("sorted", 1) == 0),
+    Deviation(
+        (REFERENCE,),
+        ("OneHot",),
+        "the evaluator compares fractions where the standard casts to integers",
+        lambda a, i: i[0].dtype.kind == "f",
+    ),
+    Deviation(
+        (REFERENCE,),
+        ("Split", "SplitToSequence"),
+        "the evaluator takes negative sizes",
+        lambda a, i: _given(i, 1) and bool((i[1] < 0).any()),
+    ),
+    Deviation(
+        (REFERENCE,),
+        _RECURRENT,
+        "the evaluator knows neither lengths, directions, peepholes nor coupled gates",
+        lambda a, i: _given(i, 4) or _given(i, 7) or a.get("direction", "forward") != "forward" or len(a) > 2,
+    ),
+    Deviation((REFERENCE,), ("Loop",), "the evaluator joins what rounds make along an axis, and may need a condition"),
+)
 """Whose answer does not count; all rows that apply do."""
 
-DECLINED = ("NOT_IMPLEMENTED", "NotImplemented", "is not currently registered or supported", "is not implemented")
+DECLINED = (
+    "NOT_IMPLEMENTED",
+    "NotImplemented",
+    "is not currently registered or supported",
+    "is not implemented",
+    "Subgraph must have the shape set for all outputs",
+    "Indices tensor must have rank >= 1",
+    "Batchwise recurrent operations (layout == 1) are not supported",
+)
 """Words by which a peer says that it does not have an op, which is no opinion on it."""
