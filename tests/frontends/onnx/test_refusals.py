@@ -18,6 +18,7 @@ INFINITE = float("inf")
 NAN = float("nan")
 
 TOPK = "g (float[N, M] x, int64[1] k) => (float[N, K] y, int64[N, K] i) { y, i = TopK <axis = 1> (x, k) }"
+ONE_HOT = "g (int64[N] x, int64 d, int64[2] v) => (int64[a, b] y) { y = OneHot (x, d, v) }"
 RANGE = "g ({0} a, {0} b, {0} c) => ({0}[n] y) {{ y = Range (a, b, c) }}"
 WHOLE = [(0, 5, 2), (5, 0, 1), (5, 0, -2), (0, 5, 0), (0, 0, 0)]
 ODD = [
@@ -67,6 +68,10 @@ SIZES = {
         "{ y = ConvTranspose <pads = [1, 0, 1, 0], strides = [1, 2]> (x, w) }",
         [(1, 2, 3, 3), (1, 2, 1, 3), (4, 2, 2, 7), (0, 2, 3, 3)],
     ),
+    "TopK": (
+        "g (float[N, M] x) => (float[a, b] y, int64[c, d] i) <int64[1] k = {2}> { y, i = TopK <axis = 0> (x, k) }",
+        [(2, 3), (3, 0), (1, 3), (0, 0)],
+    ),
     "ArgMax": ("g (float[N, M] x) => (int64[a, b] y) { y = ArgMax <axis = 0> (x) }", [(2, 3), (0, 3), (0, 0)]),
 }
 """Models, and shapes of x that they are fed one after the other; z is of shape (3, 2)."""
@@ -80,6 +85,10 @@ CASES = {
     **{
         f"TopK {k}": (TOPK, {"x": np.arange(8.0, dtype=np.float32).reshape(2, 4), "k": np.array([k])})
         for k in (0, 4, 5, -1)
+    },
+    **{
+        f"OneHot {depth}": (ONE_HOT, {"x": np.array([0, 2, -1]), "d": np.array(depth), "v": np.array([0, 1])})
+        for depth in (3, 1, 0, -1)
     },
     **{
         f"Range {kind} {case}": (RANGE.format(kind), feeds_of(dict(zip("abc", case, strict=True)), dtype))
@@ -129,3 +138,14 @@ def test_sizes_that_make_no_sense(case: str, target: str) -> None:
     others = {"z": np.arange(6, dtype=np.float32).reshape(3, 2)} if " z)" in text.split("=>", maxsplit=1)[0] else {}
     feeds = [{"x": np.arange(np.prod(shape), dtype=np.float32).reshape(shape), **others} for shape in shapes]
     check(target, text, feeds)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("known", [True, False], ids=["numbers", "names"])
+def test_an_open_size_beside_copied_ones_is_what_they_leave(known: bool, target: str) -> None:
+    """Also of an empty batch, where others refuse."""
+    for shape in ((2, 4, 3), (0, 4, 3), (2, 0, 3)):
+        dims = ", ".join(map(str, shape)) if known else "A, B, C"
+        text = f"g (float[{dims}] x) => (float[a, b, c] y) <int64[3] s = {{0, 0, -1}}> {{ y = Reshape (x, s) }}"
+        ((made,),) = results(target, text, [{"x": np.zeros(shape, np.float32)}])
+        assert made.shape == shape

@@ -44,7 +44,8 @@ def _given(inputs: Inputs, index: int) -> bool:
 
 
 def _has_no_steps(attrs: Attrs, inputs: Inputs) -> bool:
-    return inputs[0].shape[attrs.get("layout", 0)] == 0
+    lengths = inputs[4] if _given(inputs, 4) else np.ones(1)
+    return inputs[0].shape[attrs.get("layout", 0)] == 0 or bool((lengths == 0).any())
 
 
 def _goes_back_from_the_end(attrs: Attrs, inputs: Inputs) -> bool:
@@ -86,6 +87,13 @@ def _keeps_sizes(attrs: Attrs, inputs: Inputs) -> bool:
     return bool((found == shape[axes]).all())
 
 
+def _scales_to_fractions(attrs: Attrs, inputs: Inputs) -> bool:
+    scales = inputs[2] if _given(inputs, 2) else np.zeros(0)
+    axes = attrs.get("axes", range(inputs[0].ndim))
+    exact = [inputs[0].shape[axis] * float(scale) for axis, scale in zip(axes, scales, strict=False)]
+    return attrs.get("coordinate_transformation_mode") == "align_corners" and any(size % 1 for size in exact)
+
+
 DEVIATIONS: tuple[Deviation, ...] = (
     Deviation((ORT,), ("Hardmax",), "onnxruntime overlooks NaN, the largest", lambda a, i: bool(np.isnan(i[0]).any())),
     Deviation((ORT,), ("Slice",), "onnxruntime takes the largest integer for the first place", _goes_back_from_the_end),
@@ -110,6 +118,19 @@ DEVIATIONS: tuple[Deviation, ...] = (
         "onnxruntime extrapolates elsewhere than the standard says",
         lambda a, i: a.get("coordinate_transformation_mode") == "tf_crop_and_resize",
     ),
+    Deviation((ORT,), ("Resize",), "onnxruntime aligns corners by fractions of a size", _scales_to_fractions),
+    Deviation(
+        (ORT,),
+        ("MeanVarianceNormalization",),
+        "onnxruntime takes axes that are not there for granted",
+        lambda a, i: "axes" not in a and i[0].ndim < 4,
+    ),
+    Deviation(
+        PEERS,
+        ("Reshape", "SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"),
+        "peers refuse an open size beside a copied one that is zero",
+        _is_empty,
+    ),
     Deviation((ORT,), ("Loop",), "onnxruntime gives what no round made without its axes", _makes_no_round),
     Deviation(PEERS, _RECURRENT, "the last state of an empty sequence is not what it began with", _has_no_steps),
     Deviation(
@@ -125,6 +146,14 @@ DEVIATIONS: tuple[Deviation, ...] = (
         ("OneHot",),
         "the evaluator compares fractions where the standard casts to integers",
         lambda a, i: i[0].dtype.kind == "f",
+    ),
+    Deviation((ORT,), ("LRN",), "onnxruntime takes odd sizes alone", lambda a, i: a["size"] % 2 == 0),
+    Deviation((REFERENCE,), ("OneHot",), "the evaluator may make something of no classes", lambda a, i: int(i[1]) <= 0),
+    Deviation(
+        (REFERENCE,),
+        ("LRN",),
+        "the evaluator goes through as many channels as there are images",
+        lambda a, i: i[0].shape[0] < i[0].shape[1],
     ),
     Deviation(
         (REFERENCE,),
@@ -147,6 +176,7 @@ DECLINED = (
     "NotImplemented",
     "is not currently registered or supported",
     "is not implemented",
+    "No registered implementation",
     "Subgraph must have the shape set for all outputs",
     "Indices tensor must have rank >= 1",
     "Batchwise recurrent operations (layout == 1) are not supported",
