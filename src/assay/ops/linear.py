@@ -277,7 +277,7 @@ def _transposed_shape(
         - pads[i + rank]
         for i in range(rank)
     ]
-    if any(falls_short(size, 1) for size in spatial):
+    if any(falls_short(size, 0) for size in spatial):
         raise ValueError(f"a transposed convolution leaves an image of {spatial}")
     return [(x.shape[0], w.shape[1] * groups, *spatial)]
 
@@ -322,8 +322,12 @@ def _transposed_parts(
     reach = [(shape[2 + i] - 1) * dilations[i] for i in range(rank)]
     before = [reach[i] - pads[i] for i in range(rank)]
     after = [reach[i] - pads[i + rank] + output_padding[i] for i in range(rank)]
-    padded = b.pad(spread, (0, 0, *before, 0, 0, *after), 0)
-    return b.conv(padded, turned, bias, strides=(1,) * rank, pads=(0,) * (2 * rank), dilations=dilations, groups=groups)
+    room = [size + before[i] + after[i] - reach[i] for i, size in enumerate(b.dims(spread)[2:])]
+    more = 0 if all(le(1, size) is True for size in room) else 1  # where nothing may be left, one window fits
+    padded = b.pad(spread, (0, 0, *before, 0, 0, *(last + more for last in after)), 0)
+    attrs = {"strides": (1,) * rank, "pads": (0,) * (2 * rank), "dilations": dilations, "groups": groups}
+    result = b.conv(padded, turned, bias, **attrs)
+    return _without_ends(b, result, (0,) * rank, (1,) * rank) if more else result
 
 
 def _by_phases(
@@ -359,18 +363,18 @@ def _by_phases(
     mixed = b.transpose(listed_phases, perm=(0, 1, 2 + rank, *places))
     spatial = (merged(b, (sizes[i], strides[i])) for i in range(rank))
     whole = b.reshape(mixed, b.vector(batch, groups * out, *spatial))
-    ends = [-(crop + s * extra) or _END for crop, s, extra in zip(cropped, strides, more, strict=True)]
-    axes = tuple(range(2, 2 + rank))
-    result = _not_empty(b, b.slice(whole, list(pads[:rank]), ends, [1] * rank, axes=axes), axes)
+    cut = [crop + s * extra for crop, s, extra in zip(cropped, strides, more, strict=True)]
+    result = _without_ends(b, whole, pads[:rank], cut)
     return result if bias is None else b.add(result, b.reshape(bias, (-1, *(1,) * rank)))
 
 
-def _not_empty(b: Any, x: Any, axes: Sequence[int]) -> Any:
-    """x, and an error if it has no elements along one of the axes: no window fits there."""
-    for axis in axes:
-        if le(1, b.dims(x)[axis]) is not True:
-            x = b.squeeze(b.window(x, axis=axis, size=1, stride=1, dilation=1), axes=(axis + 1,))
-    return x
+def _without_ends(b: Any, x: Any, before: Sequence[int], after: Sequence[int]) -> Any:
+    """An image without its margins; an error if it may be smaller than those, and is."""
+    rank = len(before)
+    if all(le(first + last, size) is True for first, last, size in zip(before, after, b.dims(x)[2:], strict=True)):
+        ends = [-last or _END for last in after]
+        return b.slice(x, list(before), ends, [1] * rank, axes=tuple(range(2, 2 + rank)))
+    return b.pad(x, (0, 0, *(-first for first in before), 0, 0, *(-last for last in after)), 0)
 
 
 _END = 2**62

@@ -186,3 +186,47 @@ def test_shuffled_channels_are_a_copy(shape: tuple[int, ...], target: str) -> No
     given = torch.randn(shape)
     agree(compiled(function, target), function, given)
     assert given.numel() == 0 or compiled(function, target)(given).data_ptr() != given.data_ptr()
+
+
+# --- positions
+
+POSITIONS: dict[str, Callable[..., Any]] = {
+    "gather": lambda x, i: torch.gather(x, 1, i),
+    "index_select": lambda x, i: torch.index_select(x, 1, i[0]),
+    "embedding": lambda x, i: F.embedding(i, x),
+    "scatter": lambda x, i: x.scatter(1, i, 2.0),
+    "scatter_add": lambda x, i: x.scatter_add(1, i, torch.ones(1, 2)),
+    "scatter_reduce": lambda x, i: x.scatter_reduce(1, i, torch.ones(1, 2), "amax"),
+    "nll_loss": lambda x, i: F.nll_loss(x, i[0]),
+    "take": lambda x, i: x.take(i),
+    "index": lambda x, i: x[:, i],
+    "take_along_dim": lambda x, i: torch.take_along_dim(x, i, 1),
+}
+
+
+@TARGETS
+@pytest.mark.parametrize("name", POSITIONS)
+def test_positions_that_count_from_the_end_are_refused_where_eager_refuses_them(name: str, target: str) -> None:
+    function = POSITIONS[name]
+    mine, x = compiled(function, target), torch.arange(6.0).reshape(2, 3)
+    for places in ([[0, 1]], [[0, -1]], [[1, 7]]):
+        index = torch.tensor(places)
+        try:
+            function(x, index)
+        except (RuntimeError, IndexError):
+            with pytest.raises((RuntimeError, IndexError)):
+                mine(x, index)
+        else:
+            agree(mine, function, x, index, grad=False)
+
+
+@TARGETS
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_transposed_convolutions_that_leave_nothing(dynamic: bool | None, stride: int, target: str) -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.conv_transpose2d(x, w, padding=2, stride=stride)
+
+    mine = compiled(function, target, dynamic)
+    for size in (5, 3, 4):
+        agree(mine, function, torch.randn(3, 4, size, 5), torch.randn(4, 2, 2 if stride == 1 else 3 - size % 2, 2))

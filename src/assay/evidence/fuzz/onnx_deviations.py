@@ -60,6 +60,15 @@ def _has_wide_gaps(attrs: Attrs, inputs: Inputs) -> bool:
     return attrs.get("auto_pad", "NOTSET").startswith("SAME") and gaps
 
 
+def _leaves_nothing(attrs: Attrs, inputs: Inputs) -> bool:
+    sizes, kernel = inputs[0].shape[2:], inputs[1].shape[2:]
+    axes, ones = range(len(kernel)), [1] * len(kernel)
+    steps, spread = attrs.get("strides", ones), attrs.get("dilations", ones)
+    pads, more = attrs.get("pads", [0] * 2 * len(kernel)), attrs.get("output_padding", [0] * len(kernel))
+    full = [(sizes[i] - 1) * steps[i] + (kernel[i] - 1) * spread[i] + 1 + more[i] for i in axes]
+    return any(full[i] == pads[i] + pads[i + len(kernel)] for i in axes)
+
+
 def _window_fits_nowhere(attrs: Attrs, inputs: Inputs) -> bool:
     kernel, sizes = attrs["kernel_shape"], inputs[0].shape[2:]
     axes = range(len(kernel))
@@ -73,6 +82,24 @@ def _cuts_off_too_much(attrs: Attrs, inputs: Inputs) -> bool:
     axes = inputs[3].tolist() if _given(inputs, 3) else range(x.ndim)
     cut = np.minimum(pads, 0).reshape(2, -1).sum(axis=0)
     return any(x.shape[axis] + each < 0 for axis, each in zip(axes, cut, strict=True))
+
+
+def _reflects_again(attrs: Attrs, inputs: Inputs) -> bool:
+    x, pads = inputs[0], inputs[1]
+    axes = inputs[3].tolist() if _given(inputs, 3) else range(x.ndim)
+    begins, ends = pads.reshape(2, -1).tolist()
+    left = [x.shape[axis] + min(b, 0) + min(e, 0) for axis, b, e in zip(axes, begins, ends, strict=True)]
+    far = any(max(b, e) >= size for size, b, e in zip(left, begins, ends, strict=True))
+    mode = attrs.get("mode", "constant")
+    return mode != "constant" and (min(left, default=1) < 1 or (mode == "reflect" and far))
+
+
+def _has_empty_parts(size: int, count: int) -> bool:
+    return -(-size // count) * (count - 1) >= size
+
+
+def _has_single_elements(attrs: Attrs, inputs: Inputs) -> bool:
+    return all(inputs[0].shape[axis] == 1 for axis in attrs.get("axes", (0, 2, 3)))
 
 
 def _makes_no_round(attrs: Attrs, inputs: Inputs) -> bool:
@@ -118,6 +145,12 @@ DEVIATIONS: tuple[Deviation, ...] = (
         "onnxruntime extrapolates elsewhere than the standard says",
         lambda a, i: a.get("coordinate_transformation_mode") == "tf_crop_and_resize",
     ),
+    Deviation(
+        (REFERENCE,),
+        ("Resize",),
+        "the evaluator crops cubic images elsewhere",
+        lambda a, i: a.get("coordinate_transformation_mode") == "tf_crop_and_resize" and a.get("mode") == "cubic",
+    ),
     Deviation((ORT,), ("Resize",), "onnxruntime aligns corners by fractions of a size", _scales_to_fractions),
     Deviation(
         (ORT,),
@@ -127,7 +160,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
     ),
     Deviation(
         PEERS,
-        ("Reshape", "SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"),
+        ("Reshape", "SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss", "GroupNormalization"),
         "peers refuse an open size beside a copied one that is zero",
         _is_empty,
     ),
@@ -142,12 +175,48 @@ DEVIATIONS: tuple[Deviation, ...] = (
     Deviation(PEERS, ("Pad",), "less than nothing is left before something is added", _cuts_off_too_much),
     Deviation(PEERS, ("TopK",), "the order of what is not sorted is anybody's", lambda a, i: a.get("sorted", 1) == 0),
     Deviation(
-        (REFERENCE,),
+        PEERS,
         ("OneHot",),
-        "the evaluator compares fractions where the standard casts to integers",
+        "peers compare fractions where the standard casts to integers",
         lambda a, i: i[0].dtype.kind == "f",
     ),
-    Deviation((ORT,), ("LRN",), "onnxruntime takes odd sizes alone", lambda a, i: a["size"] % 2 == 0),
+    Deviation(
+        (ORT,),
+        ("LRN",),
+        "onnxruntime takes odd sizes and four axes alone",
+        lambda a, i: a["size"] % 2 == 0 or i[0].ndim != 4,
+    ),
+    Deviation((ORT,), ("ArgMax", "ArgMin"), "onnxruntime may overlook NaN", lambda a, i: bool(np.isnan(i[0]).any())),
+    Deviation(
+        (ORT,),
+        ("Softmax", "LogSoftmax"),
+        "onnxruntime gives other NaNs for infinities",
+        lambda a, i: not bool(np.isfinite(i[0]).all()),
+    ),
+    Deviation(
+        (ORT,),
+        ("Split",),
+        "onnxruntime refuses parts without elements",
+        lambda a, i: _has_empty_parts(i[0].shape[a.get("axis", 0)], a.get("num_outputs", 1)),
+    ),
+    Deviation(
+        (ORT,),
+        tuple(f"Global{kind}Pool" for kind in ("Average", "Max", "Lp")),
+        "onnxruntime refuses empty images",
+        _is_empty,
+    ),
+    Deviation((ORT,), ("ConvTranspose",), "onnxruntime refuses to leave an empty image", _leaves_nothing),
+    Deviation((ORT,), ("MeanVarianceNormalization",), "onnxruntime divides zero by zero", _has_single_elements),
+    Deviation((REFERENCE,), ("Unique",), "the evaluator leaves empty tensors their axes", _is_empty),
+    Deviation((ORT,), ("MatMul",), "onnxruntime refuses some empty products", lambda a, i: i[0].size * i[1].size == 0),
+    Deviation(PEERS, ("Pad",), "peers refuse to reflect an axis more than once", _reflects_again),
+    Deviation((REFERENCE,), ("LpNormalization",), "the evaluator sums without signs", lambda a, i: a.get("p", 2) == 1),
+    Deviation(
+        PEERS,
+        ("ReduceMean",),
+        "the mean of no integers is anything",
+        lambda a, i: i[0].size == 0 and i[0].dtype.kind in "iu",
+    ),
     Deviation((REFERENCE,), ("OneHot",), "the evaluator may make something of no classes", lambda a, i: int(i[1]) <= 0),
     Deviation(
         (REFERENCE,),
@@ -179,6 +248,7 @@ DECLINED = (
     "No registered implementation",
     "Subgraph must have the shape set for all outputs",
     "Indices tensor must have rank >= 1",
+    "Number of elements of input 'sizes' (0) must be same as rank",
     "Batchwise recurrent operations (layout == 1) are not supported",
 )
 """Words by which a peer says that it does not have an op, which is no opinion on it."""

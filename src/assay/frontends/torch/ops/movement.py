@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from assay.frontends.torch.ops.common import Number, sizes, tensor
+from assay.frontends.torch.ops.common import Number, from_the_front, sizes, tensor
 from assay.frontends.torch.registry import Builder, Call, Results, aten
 from assay.ir import dtypes
 from assay.ir.graph import Value
@@ -153,7 +153,7 @@ def constant_pad(b: Builder, n: Call, x: Value, pads: Sequence[Number], value: A
 
 @aten("aten.embedding.default")
 def embedding(b: Builder, n: Call, weight: Value, indices: Value, *rest: Any) -> Results:
-    return b.gather(weight, tensor(b, indices, dtypes.i64), axis=0)
+    return b.gather(weight, from_the_front(b, tensor(b, indices, dtypes.i64), weight, 0), axis=0)
 
 
 @aten("aten.index_select.default")
@@ -161,6 +161,7 @@ def index_select(b: Builder, n: Call, x: Value, dim: int, index: Value) -> Resul
     places = tensor(b, index, dtypes.i64)
     if b.rank(x) == 0:
         return b.reshape(b.expand(x, b.shape_of(places)), [])
+    places = from_the_front(b, places, x, dim)
     return b.gather(x, places if b.rank(places) else b.reshape(places, [1]), axis=dim)
 
 
@@ -169,6 +170,7 @@ def gather(b: Builder, n: Call, x: Value, dim: int, index: Value, sparse_grad: b
     places = tensor(b, index, dtypes.i64)
     if b.rank(x) == 0:
         return b.expand(x, b.shape_of(places))
+    places = from_the_front(b, places, x, dim)
     if b.rank(places) == 0:
         return b.reshape(b.gather_elements(x, b.reshape(places, [1]), axis=0), [])
     if 0 in b.dims(places):
