@@ -149,3 +149,13 @@ def test_an_open_size_beside_copied_ones_is_what_they_leave(known: bool, target:
         text = f"g (float[{dims}] x) => (float[a, b, c] y) <int64[3] s = {{0, 0, -1}}> {{ y = Reshape (x, s) }}"
         ((made,),) = results(target, text, [{"x": np.zeros(shape, np.float32)}])
         assert made.shape == shape
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_functions_over_inputs_of_unknown_rank(target: str) -> None:
+    """Values of a function's body and those around it are told apart."""
+    text = "g (float[] x, int64[] t) => (float[] y) { y = SoftmaxCrossEntropyLoss <ignore_index = 0> (x, t) }"
+    x = np.arange(12, dtype=np.float32)
+    feeds = [{"x": x.reshape(4, 3), "t": np.array([1, 2, 0, 1])}, {"x": x.reshape(2, 3, 2), "t": np.ones((2, 2), int)}]
+    for mine, theirs in zip(results(target, text, feeds), results("onnxruntime", text, feeds), strict=True):
+        np.testing.assert_allclose(mine[0], theirs[0], rtol=1e-5)
