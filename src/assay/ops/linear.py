@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
@@ -308,6 +308,9 @@ def _transposed_parts(
     output_padding: Sequence[int],
     groups: int,
 ) -> Any:
+    if 0 in b.dims(x)[2:]:
+        window = {"strides": strides, "pads": pads, "dilations": dilations, "output_padding": output_padding}
+        return _of_no_pixels(b, x, w, bias, window, groups)
     if any(stride > 1 for stride in strides) and all(d == 1 for d in dilations) and min(pads) >= 0:
         return _by_phases(b, x, w, bias, strides=strides, pads=pads, output_padding=output_padding, groups=groups)
     rank = len(strides)
@@ -328,6 +331,14 @@ def _transposed_parts(
     attrs = {"strides": (1,) * rank, "pads": (0,) * (2 * rank), "dilations": dilations, "groups": groups}
     result = b.conv(padded, turned, bias, **attrs)
     return _without_ends(b, result, (0,) * rank, (1,) * rank) if more else result
+
+
+def _of_no_pixels(b: Any, x: Any, w: Any, bias: Any, window: Mapping[str, Any], groups: int) -> Any:
+    """What is left where nothing is spread out: zeros, and the bias."""
+    (shape,) = _transposed_shape(b.fact(x), b.fact(w), groups=groups, **window)
+    assert shape is not None
+    blank = b.expand(b.constant(0, b.dtype(x)), b.vector(b.size(x, 0), *shape[1:]))
+    return blank if bias is None else b.add(blank, b.reshape(bias, (-1, *(1,) * (len(shape) - 2))))
 
 
 def _by_phases(
@@ -432,7 +443,7 @@ def overlap_add(taps: Array, sizes: Sequence[int], strides: Sequence[int], dilat
     result = np.zeros((*taps.shape[:2], *sizes), taps.dtype)
     for place in np.ndindex(*kernel):
         starts = [k * step for k, step in zip(place, dilations, strict=True)]
-        spread = (slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(starts, counts, strides, strict=True))
+        spread = (slice(a, a + n * s - s + 1 if n else a, s) for a, n, s in zip(starts, counts, strides, strict=True))
         result[(..., *spread)] += taps[(slice(None), slice(None), *place)]
     return result
 

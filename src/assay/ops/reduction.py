@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -158,8 +157,10 @@ _ARG_SAMPLES = listed(
 
 def _place_of(find: Any, x: Array, axis: int, keepdims: bool) -> Array:
     """NumPy refuses an axis without elements even if there are no places to give."""
-    others = x.size == 0 and math.prod(np.delete(x.shape, axis)) == 0
-    return np.sum(x, axis=axis, keepdims=keepdims).astype(np.int64) if others else find(x, axis=axis, keepdims=keepdims)
+    sizes = [size for place, size in enumerate(x.shape) if place != axis_of(axis, x.ndim)]
+    if 0 not in sizes:
+        return find(x, axis=axis, keepdims=keepdims)
+    return np.zeros_like(x, np.int64).sum(axis=axis, keepdims=keepdims)
 
 
 @op("T -> i64", T=NUMERIC, shape=_arg_shape, samples=_ARG_SAMPLES)

@@ -230,3 +230,14 @@ def test_transposed_convolutions_that_leave_nothing(dynamic: bool | None, stride
     mine = compiled(function, target, dynamic)
     for size in (5, 3, 4):
         agree(mine, function, torch.randn(3, 4, size, 5), torch.randn(4, 2, 2 if stride == 1 else 3 - size % 2, 2))
+
+
+@TARGETS
+@pytest.mark.parametrize("stride", [1, 2])
+def test_transposed_convolutions_of_no_pixels(stride: int, target: str) -> None:
+    """Eager takes images without pixels if there are none of them."""
+
+    def function(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return F.conv_transpose2d(x, w, bias, stride=stride, dilation=2)
+
+    agree(compiled(function, target), function, torch.randn(0, 4, 0, 5), torch.randn(4, 2, 3, 2), torch.randn(2))
