@@ -18,7 +18,7 @@ from assay.ir.types import TensorType
 from assay.limits import DEFAULT
 from assay.ops import CORE
 from assay.ops.builder import Builder
-from assay.ops.lowering import lower
+from assay.ops.lowering import adapt
 from assay.ops.registry import OpDef
 from assay.targets.cpu import CpuTarget
 
@@ -63,7 +63,7 @@ def _ways(definition: OpDef, dtype: DType) -> tuple[set[str], list[str]]:
         if all(TARGET.support(node).ok for node in graph.nodes):
             ways.add("kernel")
             continue
-        parts = lower(graph, accepts=lambda node: TARGET.support(node).ok)
+        parts = adapt(graph, lambda node: TARGET.support(node).ok, DEFAULT)
         refused = [f"{n.op}: {s.reason}" for n in parts.nodes if not (s := TARGET.support(n)).ok]
         ways.add("oracle" if refused else "parts")
         reasons.update(dict.fromkeys(refused))
