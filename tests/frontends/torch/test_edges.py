@@ -241,3 +241,33 @@ def test_transposed_convolutions_of_no_pixels(stride: int, target: str) -> None:
         return F.conv_transpose2d(x, w, bias, stride=stride, dilation=2)
 
     agree(compiled(function, target), function, torch.randn(0, 4, 0, 5), torch.randn(4, 2, 3, 2), torch.randn(2))
+
+
+# --- gradients over an axis of any size
+
+PIECES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "chunk": lambda x: torch.stack([piece.sin().sum() * (at + 1) for at, piece in enumerate(x.chunk(3))]).sum(),
+    "split": lambda x: torch.stack([piece.sin().sum() * (at + 1) for at, piece in enumerate(x.split(2))]).sum(),
+    "pixel_shuffle": lambda x: F.pixel_shuffle(x, 2).sin().sum(),
+}
+
+
+@TARGETS
+@pytest.mark.parametrize("name", PIECES)
+def test_gradients_of_pieces_of_a_symbolic_axis(name: str, target: str) -> None:
+    function = PIECES[name]
+    every = compiled(function, target, dynamic=True)
+    for size in (6, 5, 1):
+        agree(every, function, torch.randn(size, 4, 3, 3))
+
+
+@TARGETS
+def test_a_mean_over_symbolic_sizes_is_as_exact_as_over_known_ones(target: str) -> None:
+    weight, x = torch.randn(8, 3, 3, 3), torch.randn(2, 3, 37, 41) * 10 + 50
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(x, weight.to(x.dtype), padding=1).mean((2, 3))
+
+    exact = function(x.double())
+    known, symbolic = ((compiled(function, target, dynamic)(x) - exact).abs().max() for dynamic in (False, True))
+    assert symbolic <= 2 * known
