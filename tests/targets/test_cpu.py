@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ import pytest
 from ops.cases import OPS, allowed, outcome, samples, told
 from ops.knowledge import View, views
 
+from assay.errors import AssayError
 from assay.evidence.compare import closeness, epsilon
 from assay.ir import dtypes
 from assay.ir.dtypes import DType
 from assay.ir.graph import Graph
 from assay.limits import DEFAULT
 from assay.ops.builder import Builder
-from assay.ops.registry import OpDef, Sample
+from assay.ops.registry import OpDef, Sample, complete_attrs
 from assay.runtime.session import place_program
 from assay.targets.cpu import CpuTarget
 
@@ -40,6 +42,48 @@ def test_results_are_those_of_the_reference(definition: OpDef) -> None:
                 bounds = allowed(definition, sample, wanted, coarsest(sample, wanted))
                 found = closeness(np.asarray(got), wanted, **bounds)
                 assert found.ok, f"{told(definition, dtype, sample)} ({level}): {found}\ngot {got}\nnot {wanted}"
+
+
+@pytest.mark.parametrize("definition", [d for d in OPS if not d.host], ids=lambda definition: definition.name)
+def test_sizes_that_do_not_fit_are_an_error(definition: OpDef) -> None:
+    """A program for all sizes takes those that the definition takes, and no others: nothing is read beyond its end."""
+    seen: set[str] = set()
+    for dtype, sample, rng in samples(definition):
+        kind = told(definition, dtype, sample).replace(str(dtype), "")
+        if kind in seen:
+            continue
+        seen.add(kind)
+        view = next(view for view in views(rng, definition, sample) if view.level == LEVELS[1])
+        graph = single(definition, sample, view)
+        program = place_program(graph, TARGET, "exact", DEFAULT)
+        if all(node.op != definition.name for node in program.plan.graph.nodes):
+            continue  # its parts are other ops
+        for other in resized(sample):
+            _agree(definition, program, other, list(given(other, graph)), told(definition, dtype, other))
+
+
+def _agree(definition: OpDef, program: Any, sample: Sample, arguments: list[Any], message: str) -> None:
+    facts = next(views(np.random.default_rng(0), definition, sample)).facts
+    try:
+        definition.infer(facts, complete_attrs(definition, sample.attrs))
+    except ValueError as error:
+        with pytest.raises(AssayError):
+            pytest.fail(f"{message}: {program.run(arguments)} instead of {error!r}")
+    else:
+        with suppress(AssayError):  # what no rule forbids, a reference still may
+            program.run(arguments)
+
+
+def resized(sample: Sample) -> Iterator[Sample]:
+    """The sample with one axis of one argument shorter or longer by one element, or empty."""
+    free = [i for i, x in enumerate(sample.inputs) if isinstance(x, np.ndarray) and i not in sample.fixed]
+    for index in free:
+        array = np.asarray(sample.inputs[index])
+        for axis, size in enumerate(array.shape):
+            for wanted in sorted({0, size - 1, size + 1} - {size, -1}):
+                places = np.arange(wanted) % size if size else np.zeros(0, np.int64)
+                other = np.take(array, places, axis) if size else np.zeros_like(array)
+                yield sample._replace(inputs=(*sample.inputs[:index], other, *sample.inputs[index + 1 :]))
 
 
 def coarsest(sample: Sample, wanted: Any) -> DType:

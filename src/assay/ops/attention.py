@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from assay.ir import dtypes
-from assay.ir.dims import eq
+from assay.ir.dims import eq, mod
 from assay.ir.dtypes import FLOATS, Array, DType, boolean
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
+from assay.ops.conditions import differ
 from assay.ops.normalization import rounded_to, softmax_array
 from assay.ops.registry import Compute, Sample, Tolerance, op
 from assay.ops.samples import Rng, draw
@@ -25,10 +26,10 @@ def _attention_shape(q: Fact, k: Fact, v: Fact, mask: Fact | None = None, **attr
         return [None]
     if not len(q.shape) == len(k.shape) == len(v.shape) >= 3:
         raise ValueError(f"queries, keys and values have ranks {len(q.shape)}, {len(k.shape)} and {len(v.shape)}")
-    if eq(q.shape[-1], k.shape[-1]) is False or eq(k.shape[-2], v.shape[-2]) is False:
+    if differ(q.shape[-1], k.shape[-1]) or differ(k.shape[-2], v.shape[-2]):
         raise ValueError(f"shapes {list(q.shape)}, {list(k.shape)} and {list(v.shape)} do not fit an attention")
     heads, groups = q.shape[-3], k.shape[-3]
-    if isinstance(heads, int) and isinstance(groups, int) and (groups == 0 or heads % groups):
+    if groups == 0 or (eq(heads, groups) is not True and differ(mod(heads, groups), 0)):
         raise ValueError(f"{heads} query heads cannot share {groups} key heads")
     if mask is not None:
         broadcast([mask.shape, (*q.shape[:-1], k.shape[-2])])

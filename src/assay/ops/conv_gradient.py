@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from assay.ir.dims import UNKNOWN, eq, lt
+from assay.ir.dims import UNKNOWN
 from assay.ir.dtypes import FLOATS, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
+from assay.ops.conditions import differ, falls_short
 from assay.ops.linear import exact_matmul, merged, pad_spatial
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
@@ -32,11 +33,11 @@ def _gradient_shape(
         raise ValueError(f"a kernel of {list(kernel)} got strides {list(strides)}, pads {list(pads)}, {groups} groups")
     if x.shape is None or grad.shape is None:
         return [(UNKNOWN, UNKNOWN, *kernel)]
-    if len(x.shape) != rank + 2 or len(grad.shape) != rank + 2 or eq(x.shape[0], grad.shape[0]) is False:
+    if len(x.shape) != rank + 2 or len(grad.shape) != rank + 2 or differ(x.shape[0], grad.shape[0]):
         raise ValueError(f"shapes {list(x.shape)} and {list(grad.shape)} do not fit a {rank}-D convolution")
     for i in range(rank):
         reach = (grad.shape[i + 2] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1
-        if lt(x.shape[i + 2] + (pads[i] + pads[i + rank]), reach) is True:
+        if falls_short(x.shape[i + 2] + (pads[i] + pads[i + rank]) - reach, 0):
             raise ValueError(f"{grad.shape[i + 2]} windows do not fit into an axis of size {x.shape[i + 2]}")
     return [(grad.shape[1], x.shape[1] // groups, *kernel)]
 

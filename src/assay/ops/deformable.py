@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from assay.ir.dims import eq
 from assay.ir.dtypes import FLOATS, Array, DType, i64
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
+from assay.ops.conditions import differ
 from assay.ops.linear import conv_shape
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
@@ -32,7 +32,7 @@ def _deformed_shape(
     if shape is None or offset.shape is None:
         return [shape]
     pairs = zip(shape[2:], offset.shape[2:], strict=False)
-    if len(offset.shape) != len(shape) or any(eq(*pair) is False for pair in pairs):
+    if len(offset.shape) != len(shape) or any(differ(*pair) for pair in pairs):
         raise ValueError(f"offsets of shape {list(offset.shape)} do not fit a result of shape {list(shape)}")
     return [shape]
 

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 
 from assay.ir import dtypes
-from assay.ir.dims import eq
 from assay.ir.dtypes import FLOATS, Array, DType, boolean
 from assay.ir.facts import Fact
 from assay.ir.types import Shape, TensorType
+from assay.ops.conditions import differ
 from assay.ops.registry import Compute, Sample, Tolerance, op
 from assay.ops.samples import Rng, draw
 
 
 def _square_shape(x: Fact) -> list[Shape]:
-    if x.shape is not None and (len(x.shape) < 2 or eq(x.shape[-1], x.shape[-2]) is False):
+    if x.shape is not None and (len(x.shape) < 2 or differ(x.shape[-1], x.shape[-2])):
         raise ValueError(f"a tensor of shape {list(x.shape)} does not hold square matrices")
     return [x.shape]
 

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from assay.ir import dtypes
-from assay.ir.dims import UNKNOWN, Dim, dim_min, eq
+from assay.ir.dims import UNKNOWN, Dim, dim_min
 from assay.ir.dtypes import Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape, TensorType, Type
+from assay.ops.conditions import differ
 from assay.ops.registry import Compute, Sample, Tolerance, op
 from assay.ops.samples import Rng, draw
 from assay.ops.shapes import broadcast
@@ -39,7 +40,7 @@ def _matrix(x: Fact) -> tuple[tuple[Dim, ...], Dim, Dim] | None:
 
 def _square(x: Fact) -> tuple[tuple[Dim, ...], Dim, Dim] | None:
     found = _matrix(x)
-    if found is not None and eq(found[1], found[2]) is False:
+    if found is not None and differ(found[1], found[2]):
         raise ValueError(f"matrices of shape {found[1]} × {found[2]} are not square")
     return found
 
@@ -117,7 +118,7 @@ def _solved_shape(a: Fact, *others: Fact, **attrs: Any) -> list[Shape]:
     left, right = _square(a), _matrix(others[-1])
     if left is None or right is None:
         return [None]
-    if eq(left[1], right[1]) is False:
+    if differ(left[1], right[1]):
         raise ValueError(f"a system of {left[1]} equations got a right side of {right[1]} rows")
     batch = broadcast([left[0], right[0]])
     return [None if batch is None else (*batch, right[1], right[2])]

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from assay.ir.dims import Dim, eq, lt
+from assay.ir.dims import Dim, le
 from assay.ir.dtypes import COMPLEX, FLOATS, NUMERIC, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
+from assay.ops.conditions import differ, falls_short
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import broadcast, unknown
@@ -27,7 +28,7 @@ def _matmul_shape(x: Fact, y: Fact) -> list[Shape]:
         raise ValueError("a matrix product needs operands of rank one or more")
     left = x.shape if len(x.shape) > 1 else (1, *x.shape)
     right = y.shape if len(y.shape) > 1 else (*y.shape, 1)
-    if eq(left[-1], right[-2]) is False:
+    if differ(left[-1], right[-2]):
         raise ValueError(f"shapes {list(x.shape)} and {list(y.shape)} do not fit a matrix product")
     batch = broadcast([left[:-2], right[:-2]])
     assert batch is not None
@@ -116,7 +117,7 @@ def conv_shape(
         return [unknown(rank + 2)]
     if len(x.shape) != rank + 2 or len(w.shape) != rank + 2:
         raise ValueError(f"a {rank}-D convolution got shapes {list(x.shape)} and {list(w.shape)}")
-    if eq(x.shape[1], w.shape[1] * groups) is False:
+    if differ(x.shape[1], w.shape[1] * groups):
         raise ValueError(f"{x.shape[1]} channels do not fit weights of {w.shape[1]} × {groups} groups")
     if isinstance(w.shape[0], int) and w.shape[0] % groups:
         raise ValueError(f"{w.shape[0]} output channels do not divide into {groups} groups")
@@ -129,7 +130,7 @@ def conv_shape(
 
 def _conv_dim(size: Dim, kernel: Dim, stride: int, padding: int, dilation: int) -> Dim:
     free = size + padding - ((kernel - 1) * dilation + 1)
-    if lt(free, 0) is True:
+    if falls_short(free, 0):
         raise ValueError(f"a kernel of {kernel} does not fit into an axis of size {size}")
     return free // stride + 1
 
@@ -265,7 +266,7 @@ def _transposed_shape(
     rank = len(strides)
     if x.shape is None or w.shape is None:
         return [unknown(rank + 2)]
-    if eq(x.shape[1], w.shape[0]) is False:
+    if differ(x.shape[1], w.shape[0]):
         raise ValueError(f"{x.shape[1]} channels do not fit weights for {w.shape[0]}")
     spatial = [
         (x.shape[i + 2] - 1) * strides[i]
@@ -276,6 +277,8 @@ def _transposed_shape(
         - pads[i + rank]
         for i in range(rank)
     ]
+    if any(falls_short(size, 0) for size in spatial):
+        raise ValueError(f"a transposed convolution leaves an image of {spatial}")
     return [(x.shape[0], w.shape[1] * groups, *spatial)]
 
 
@@ -289,7 +292,7 @@ def _dilate(b: Any, x: Any, axis: int, step: int) -> Any:
     pads[rank + 1 + axis + 1] = step - 1
     filled = b.pad(spread, pads, 0)
     sizes = [b.size(x, i) for i in range(rank)]
-    sizes[axis] = -1
+    sizes[axis] = merged(b, (sizes[axis], step))
     return b.slice(b.reshape(filled, b.vector(*sizes)), [0], [-(step - 1)], [1], axes=(axis,))
 
 
@@ -305,6 +308,9 @@ def _transposed_parts(
     output_padding: Sequence[int],
     groups: int,
 ) -> Any:
+    if 0 in b.dims(x)[2:]:
+        window = {"strides": strides, "pads": pads, "dilations": dilations, "output_padding": output_padding}
+        return _of_no_pixels(b, x, w, bias, window, groups)
     if any(stride > 1 for stride in strides) and all(d == 1 for d in dilations) and min(pads) >= 0:
         return _by_phases(b, x, w, bias, strides=strides, pads=pads, output_padding=output_padding, groups=groups)
     rank = len(strides)
@@ -319,8 +325,20 @@ def _transposed_parts(
     reach = [(shape[2 + i] - 1) * dilations[i] for i in range(rank)]
     before = [reach[i] - pads[i] for i in range(rank)]
     after = [reach[i] - pads[i + rank] + output_padding[i] for i in range(rank)]
-    padded = b.pad(spread, (0, 0, *before, 0, 0, *after), 0)
-    return b.conv(padded, turned, bias, strides=(1,) * rank, pads=(0,) * (2 * rank), dilations=dilations, groups=groups)
+    room = [size + before[i] + after[i] - reach[i] for i, size in enumerate(b.dims(spread)[2:])]
+    more = 0 if all(le(1, size) is True for size in room) else 1  # where nothing may be left, one window fits
+    padded = b.pad(spread, (0, 0, *before, 0, 0, *(last + more for last in after)), 0)
+    attrs = {"strides": (1,) * rank, "pads": (0,) * (2 * rank), "dilations": dilations, "groups": groups}
+    result = b.conv(padded, turned, bias, **attrs)
+    return _without_ends(b, result, (0,) * rank, (1,) * rank) if more else result
+
+
+def _of_no_pixels(b: Any, x: Any, w: Any, bias: Any, window: Mapping[str, Any], groups: int) -> Any:
+    """What is left where nothing is spread out: zeros, and the bias."""
+    (shape,) = _transposed_shape(b.fact(x), b.fact(w), groups=groups, **window)
+    assert shape is not None
+    blank = b.expand(b.constant(0, b.dtype(x)), b.vector(b.size(x, 0), *shape[1:]))
+    return blank if bias is None else b.add(blank, b.reshape(bias, (-1, *(1,) * (len(shape) - 2))))
 
 
 def _by_phases(
@@ -356,9 +374,18 @@ def _by_phases(
     mixed = b.transpose(listed_phases, perm=(0, 1, 2 + rank, *places))
     spatial = (merged(b, (sizes[i], strides[i])) for i in range(rank))
     whole = b.reshape(mixed, b.vector(batch, groups * out, *spatial))
-    ends = [-(crop + s * extra) or _END for crop, s, extra in zip(cropped, strides, more, strict=True)]
-    result = b.slice(whole, list(pads[:rank]), ends, [1] * rank, axes=tuple(range(2, 2 + rank)))
+    cut = [crop + s * extra for crop, s, extra in zip(cropped, strides, more, strict=True)]
+    result = _without_ends(b, whole, pads[:rank], cut)
     return result if bias is None else b.add(result, b.reshape(bias, (-1, *(1,) * rank)))
+
+
+def _without_ends(b: Any, x: Any, before: Sequence[int], after: Sequence[int]) -> Any:
+    """An image without its margins; an error if it may be smaller than those, and is."""
+    rank = len(before)
+    if all(le(first + last, size) is True for first, last, size in zip(before, after, b.dims(x)[2:], strict=True)):
+        ends = [-last or _END for last in after]
+        return b.slice(x, list(before), ends, [1] * rank, axes=tuple(range(2, 2 + rank)))
+    return b.pad(x, (0, 0, *(-first for first in before), 0, 0, *(-last for last in after)), 0)
 
 
 _END = 2**62
@@ -416,7 +443,7 @@ def overlap_add(taps: Array, sizes: Sequence[int], strides: Sequence[int], dilat
     result = np.zeros((*taps.shape[:2], *sizes), taps.dtype)
     for place in np.ndindex(*kernel):
         starts = [k * step for k, step in zip(place, dilations, strict=True)]
-        spread = (slice(a, a + (n - 1) * s + 1, s) for a, n, s in zip(starts, counts, strides, strict=True))
+        spread = (slice(a, a + n * s - s + 1 if n else a, s) for a, n, s in zip(starts, counts, strides, strict=True))
         result[(..., *spread)] += taps[(slice(None), slice(None), *place)]
     return result
 
@@ -435,7 +462,7 @@ def _col2im_shape(
     if len(x.shape) != 3:
         raise ValueError(f"columns have three axes, not the shape {list(x.shape)}")
     count = math.prod(_block_counts(image, block, strides, pads, dilations))
-    if eq(x.shape[2], count) is False:
+    if differ(x.shape[2], count):
         raise ValueError(f"an image of {list(image)} has {count} blocks, not {x.shape[2]}")
     if isinstance(x.shape[1], int) and x.shape[1] % math.prod(block):
         raise ValueError(f"{x.shape[1]} rows do not divide into blocks of {list(block)}")

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from assay.ir import dtypes
-from assay.ir.dims import UNKNOWN, Dim, Expr, ceildiv, dim_max, dim_min, eq, le, lt
+from assay.ir.dims import UNKNOWN, Dim, Expr, ceildiv, dim_max, dim_min, le, lt
 from assay.ir.dtypes import TENSORS, Array
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
+from assay.ops.conditions import differ, falls_short
 from assay.ops.registry import Sample, op
 from assay.ops.samples import draw, listed
 from assay.ops.shapes import (
@@ -192,7 +193,7 @@ def _squeezed(x: Fact, *, axes: Sequence[int] | None) -> list[Shape]:
         undecided = any(isinstance(d, Expr) and lt(1, d) is not True for d in x.shape)
         return [None if undecided else tuple(d for d in x.shape if d != 1)]
     gone = axes_of(axes, len(x.shape))
-    if any(eq(x.shape[i], 1) is False for i in gone):
+    if any(differ(x.shape[i], 1) for i in gone):
         raise ValueError(f"axes {list(axes)} of shape {list(x.shape)} are not all of size one")
     return [tuple(d for i, d in enumerate(x.shape) if i not in gone)]
 
@@ -321,7 +322,7 @@ def _pad_shape(x: Fact, pads: Fact, value: Fact) -> list[Shape]:
     if len(pads.dims) != 2 * rank:
         raise ValueError(f"{rank} axes are padded with {len(pads.dims)} numbers, not {2 * rank}")
     padded = tuple(before + d + after for before, d, after in zip(pads.dims, x.shape, pads.dims[rank:], strict=False))
-    if any(lt(d, 0) is True for d in padded):
+    if any(falls_short(d, 0) for d in padded):
         raise ValueError(f"padding {list(x.shape)} by {list(pads.dims)} leaves a negative size")
     return [padded]
 
@@ -357,7 +358,7 @@ def pad(x: Array, pads: Array, value: Array) -> Array:
 
 
 def _same_dim(a: Dim, b: Dim) -> Dim:
-    if eq(a, b) is False:
+    if differ(a, b):
         raise ValueError(f"dims {a} and {b} differ")
     return b if isinstance(a, Expr) and not (isinstance(b, Expr) and b is UNKNOWN) else a
 
@@ -399,7 +400,7 @@ def _split_shape(x: Fact, *, sizes: Sequence[int], axis: int) -> list[Shape]:
     if x.shape is None:
         return [None] * len(sizes)
     axis = axis_of(axis, len(x.shape))
-    if eq(x.shape[axis], sum(sizes)) is False or any(size < 0 for size in sizes):
+    if differ(x.shape[axis], sum(sizes)) or any(size < 0 for size in sizes):
         raise ValueError(f"an axis of size {x.shape[axis]} is split into {list(sizes)}")
     return [(*x.shape[:axis], size, *x.shape[axis + 1 :]) for size in sizes]
 
@@ -469,7 +470,7 @@ def _window_shape(x: Fact, *, axis: int, size: int, stride: int, dilation: int) 
         return [None]
     axis = axis_of(axis, len(x.shape))
     span = (size - 1) * dilation + 1
-    if lt(x.shape[axis], span) is True:
+    if falls_short(x.shape[axis], span):
         raise ValueError(f"a window of {span} does not fit into an axis of size {x.shape[axis]}")
     return [(*x.shape[:axis], (x.shape[axis] - span) // stride + 1, size, *x.shape[axis + 1 :])]
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from assay.ir import dtypes
-from assay.ir.dims import eq
 from assay.ir.dtypes import FLOATS, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
+from assay.ops.conditions import differ
 from assay.ops.registry import Compute, Sample, Tolerance, op
 from assay.ops.samples import Rng, along, draw, listed
 from assay.ops.shapes import along_axis, axis_of, broadcast
@@ -127,13 +127,9 @@ def _trailing_shape(x: Fact, *parameters: Fact | None, axis: int, epsilon: float
     axis_of(axis, len(x.shape))
     for parameter in parameters:
         joined = None if parameter is None else broadcast([x.shape, parameter.shape])
-        if joined is not None and (len(joined) > len(x.shape) or any(map(_differ, joined, x.shape))):
+        if joined is not None and (len(joined) > len(x.shape) or any(map(differ, joined, x.shape))):
             raise ValueError(f"parameters of a normalization do not broadcast to the shape {list(x.shape)}")
     return [x.shape]
-
-
-def _differ(a: Any, b: Any) -> bool:
-    return eq(a, b) is False
 
 
 def _channel_shape(x: Fact, *parameters: Fact | None, epsilon: float, groups: int = 1) -> list[Shape]:
@@ -146,7 +142,7 @@ def _channel_shape(x: Fact, *parameters: Fact | None, epsilon: float, groups: in
     for parameter in parameters:
         if parameter is None or parameter.shape is None:
             continue
-        if len(parameter.shape) != 1 or eq(parameter.shape[0], channels) is False:
+        if len(parameter.shape) != 1 or differ(parameter.shape[0], channels):
             raise ValueError(f"a parameter of shape {list(parameter.shape)} does not fit {channels} channels")
     return [x.shape]
 

@@ -16,6 +16,7 @@ from assay.ir.dims import UNKNOWN, ceildiv
 from assay.ir.dtypes import FLOATS, NUMERIC, Array, DType, i8, i32, u8
 from assay.ir.facts import Fact
 from assay.ir.types import Shape, TensorType
+from assay.ops.conditions import differ
 from assay.ops.linear import conv, conv_shape, merged
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
@@ -75,6 +76,8 @@ def _product_shape(x: Fact, panels: Fact, *, columns: int) -> list[Shape]:
         return [None]
     if not x.shape:
         raise ValueError("a matrix product needs operands of rank one or more")
+    if panels.shape is not None and differ(x.shape[-1], panels.shape[-2]):
+        raise ValueError(f"{x.shape[-1]} columns do not fit panels of {panels.shape[-2]} rows")
     return [(*x.shape[:-1], columns)]
 
 

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from assay.ir.dims import Dim, ceildiv, dim_min, lt
+from assay.ir.dims import Dim, ceildiv, dim_min
 from assay.ir.dtypes import FLOATS, NUMERIC, Array, DType, u8
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
+from assay.ops.conditions import falls_short
 from assay.ops.reduction import lowest_of
 from assay.ops.registry import Compute, Sample, Samples, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
@@ -51,7 +52,7 @@ class Line:
         free = size + self.before + self.after - self.span
         begun = ceildiv(size + self.before, self.stride)
         count = dim_min(ceildiv(free, self.stride) + 1, begun) if self.ceil else free // self.stride + 1
-        if lt(count, 1) is True:
+        if falls_short(count, 1):
             raise ValueError(f"a window of {self.span} does not fit into an axis of size {size}")
         return count
 

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from assay.ir import dtypes
-from assay.ir.dims import Dim, eq
+from assay.ir.dims import Dim
 from assay.ir.dtypes import FLOATS, TINY_FLOATS, TINY_INTEGERS, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
+from assay.ops.conditions import differ
 from assay.ops.convert import cast_array
 from assay.ops.registry import Compute, Sample, Tolerance, op
 from assay.ops.samples import Rng, draw
@@ -70,7 +71,7 @@ def _like_x(x: Fact, scale: Fact, zero: Fact | None = None, *, axis: int, block:
         return [shape]
     if len(rows) != (len(shape) if block else 1):
         raise ValueError(f"a scale of shape {list(rows)} does not fit an input of rank {len(shape)}")
-    if not block and eq(rows[0], shape[axis_of(axis, len(shape))]) is False:
+    if not block and differ(rows[0], shape[axis_of(axis, len(shape))]):
         raise ValueError(f"{rows[0]} scales do not fit axis {axis} of shape {list(shape)}")
     return [shape]
 

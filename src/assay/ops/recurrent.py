@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from assay.ir.dims import UNKNOWN, eq
+from assay.ir.dims import UNKNOWN
 from assay.ir.dtypes import FLOATS, Array, DType, boolean
 from assay.ir.facts import Fact
 from assay.ir.types import Shape, TensorType
+from assay.ops.conditions import differ
 from assay.ops.registry import CORE, Compute, FactMissing, Sample, Tolerance, as_results, op
 from assay.ops.samples import Rng, draw
 
@@ -128,7 +129,7 @@ def _layer_shape(states: int, gates: int) -> Callable[..., list[Shape]]:
         length, batch, size = x.shape or (UNKNOWN,) * 3
         hidden = (r.shape or (UNKNOWN,))[-1]
         for weights, inner in ((w.shape, size), (r.shape, hidden)):
-            if weights is not None and (eq(weights[0], hidden * gates) is False or eq(weights[-1], inner) is False):
+            if weights is not None and (differ(weights[0], hidden * gates) or differ(weights[-1], inner)):
                 raise ValueError(f"weights of shape {list(weights)} do not fit {inner} inputs and {hidden} states")
         return [(length, batch, hidden), *[(batch, hidden)] * states]
 

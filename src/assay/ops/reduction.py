@@ -150,14 +150,23 @@ _ARG_SAMPLES = listed(
         (draw(rng, dtype, (3, 4)), {"axis": 1, "keepdims": False}),
         (draw(rng, dtype, (3, 4)), {"axis": -2, "keepdims": True}),
         (draw(rng, dtype, (5,)), {"axis": 0, "keepdims": False}),
+        (draw(rng, dtype, (0, 0, 2)), {"axis": 1, "keepdims": True}),
     ]
 )
+
+
+def _place_of(find: Any, x: Array, axis: int, keepdims: bool) -> Array:
+    """NumPy refuses an axis without elements even if there are no places to give."""
+    sizes = [size for place, size in enumerate(x.shape) if place != axis_of(axis, x.ndim)]
+    if 0 not in sizes:
+        return find(x, axis=axis, keepdims=keepdims)
+    return np.zeros_like(x, np.int64).sum(axis=axis, keepdims=keepdims)
 
 
 @op("T -> i64", T=NUMERIC, shape=_arg_shape, samples=_ARG_SAMPLES)
 def arg_max(x: Array, *, axis: int, keepdims: bool = False) -> Array:
     """Where the first largest element lies along `axis`."""
-    return np.argmax(x, axis=axis, keepdims=keepdims)
+    return _place_of(np.argmax, x, axis, keepdims)
 
 
 def _arg_min_parts(b: Any, x: Any, *, axis: int, keepdims: bool) -> Any:
@@ -168,7 +177,7 @@ def _arg_min_parts(b: Any, x: Any, *, axis: int, keepdims: bool) -> Any:
 @op("T -> i64", T=NUMERIC, shape=_arg_shape, parts=_arg_min_parts, samples=_ARG_SAMPLES)
 def arg_min(x: Array, *, axis: int, keepdims: bool = False) -> Array:
     """Where the first smallest element lies along `axis`."""
-    return np.argmin(x, axis=axis, keepdims=keepdims)
+    return _place_of(np.argmin, x, axis, keepdims)
 
 
 @op(

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from assay.ir import dtypes
-from assay.ir.dims import UNKNOWN, eq
+from assay.ir.dims import UNKNOWN
 from assay.ir.dtypes import FLOATS, Array, DType, boolean
 from assay.ir.facts import SMALL, Fact
 from assay.ir.graph import Graph
 from assay.ir.types import Shape, TensorType, Type
+from assay.ops.conditions import differ
 from assay.ops.parts import check_among, converted, scalar_size, volume, working
 from assay.ops.reduction import sort_order
 from assay.ops.registry import Compute, Tolerance, op
@@ -241,7 +242,7 @@ def _nms_shape(boxes: Fact, scores: Fact, *rest: Fact | None, **attrs: Any) -> l
         raise ValueError(f"boxes and scores are given as {' and '.join(map(str, shapes))}, not with three axes")
     if boxes.shape is not None and scores.shape is not None:
         (batch, count, four), (same_batch, _, same_count) = boxes.shape, scores.shape
-        if any(eq(*pair) is False for pair in ((batch, same_batch), (count, same_count), (four, 4))):
+        if any(differ(*pair) for pair in ((batch, same_batch), (count, same_count), (four, 4))):
             raise ValueError(f"scores of shape {list(scores.shape)} do not fit boxes of shape {list(boxes.shape)}")
     facts = (boxes, scores, *rest)
     if any(fact is not None and (fact.concrete is None or fact.concrete.size > SMALL) for fact in facts):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
 from assay.ir import dtypes
-from assay.ir.dims import UNKNOWN, eq
+from assay.ir.dims import UNKNOWN
 from assay.ir.dtypes import FLOATS, NUMERIC, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
 from assay.needs import explained
+from assay.ops.conditions import differ
 from assay.ops.parts import check_among, converted, scalar_size, volume, working
 from assay.ops.registry import Sample, Tolerance, op
 from assay.ops.resize import cubic_weight
@@ -56,7 +58,7 @@ def _grid_shape(x: Fact, grid: Fact, *, mode: str, padding: str, align_corners: 
         known = x.shape or grid.shape
         return [unknown(None if known is None else len(known))]
     rank = len(x.shape) - 2
-    if len(grid.shape) != rank + 2 or eq(grid.shape[-1], rank) is False:
+    if len(grid.shape) != rank + 2 or differ(grid.shape[-1], rank):
         raise ValueError(f"a grid of shape {list(grid.shape)} does not fit an image of shape {list(x.shape)}")
     return [(*x.shape[:2], *grid.shape[1:-1])]
 
@@ -123,6 +125,7 @@ def _grid_samples(rng: Rng, dtype: DType) -> Iterable[Any]:
                 yield draw(rng, dtype, (2, 3, 4, 5)), draw(rng, dtypes.f32, (2, 3, 2, 2), -2, 2), attrs
     yield draw(rng, dtype, (1, 2, 3, 2, 4)), draw(rng, dtypes.f64, (1, 2, 2, 3, 3), -1, 1), {"mode": "linear"}
     yield draw(rng, dtype, (1, 1, 6)), draw(rng, dtypes.f16, (1, 4, 1), -1, 1), {"mode": "cubic"}
+    yield draw(rng, dtype, (0, 2, 3, 2)), draw(rng, dtypes.f32, (0, 2, 2, 2), -1, 1), {"mode": "linear"}
 
 
 @op(
@@ -142,10 +145,11 @@ def grid_sample(
     the edges x continues as `padding` says: zeros, border or reflection. Integers truncate. `nearest` finds its places
     in f32, as the usual runtimes do, so that ties agree."""
     batch, channels, *spatial = x.shape
-    places = grid.reshape(batch, -1, len(spatial)).astype(np.float32 if mode == "nearest" else np.float64)
+    count = math.prod(grid.shape[1:-1])
+    places = grid.reshape(batch, count, len(spatial)).astype(np.float32 if mode == "nearest" else np.float64)
     lines = zip(np.moveaxis(places, -1, 0)[::-1], spatial, strict=True)
     taps = [_axis_taps(line, size, mode, padding, align_corners) for line, size in lines]
-    pixels = x.reshape(batch, channels, -1)
+    pixels = x.reshape(batch, channels, math.prod(spatial))
     exact = pixels if mode == "nearest" else pixels.astype(np.float64)
     total = np.zeros((batch, channels, places.shape[1]), exact.dtype)
     for choice in np.ndindex(*(len(_STEPS[mode]),) * len(spatial)):

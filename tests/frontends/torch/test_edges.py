@@ -63,6 +63,14 @@ EMPTY: dict[str, tuple[Callable[..., Any], Callable[[int], tuple[torch.Tensor, .
         for axes in (1, 2, 3)
     },
     **{
+        f"{name}{axes}d with a stride": (
+            lambda x, w, name=name, axes=axes: getattr(F, f"{name}{axes}d")(x, w, stride=3, padding=1, dilation=2),
+            lambda n, axes=axes: (torch.randn(n, 4, *[3] * axes), torch.randn(4, 4, *[2] * axes)),
+        )
+        for name in ("conv", "conv_transpose")
+        for axes in (1, 2, 3)
+    },
+    **{
         f"{mode} of {axes}": (
             lambda x, mode=mode: F.interpolate(x, scale_factor=2.0, mode=mode),
             lambda n, axes=axes: (torch.randn(n, 2, *[3] * axes),),
@@ -162,3 +170,104 @@ def test_where_eager_says_that_the_largest_of_no_elements_lies(target: str) -> N
         return F.max_pool2d(x, 2, stride=1, padding=1, dilation=3, return_indices=True)
 
     agree(compiled(function, target), function, torch.randn(2, 1, 2, 3), grad=False)
+
+
+# --- memory of its own
+
+
+@TARGETS
+@pytest.mark.parametrize("shape", [(4, 2, 4, 4), (4, 6, 4, 4), (0, 4, 1)])
+def test_shuffled_channels_are_a_copy(shape: tuple[int, ...], target: str) -> None:
+    """Even if there is nothing to shuffle."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return F.channel_shuffle(x, 2)
+
+    given = torch.randn(shape)
+    agree(compiled(function, target), function, given)
+    assert given.numel() == 0 or compiled(function, target)(given).data_ptr() != given.data_ptr()
+
+
+# --- positions
+
+POSITIONS: dict[str, Callable[..., Any]] = {
+    "gather": lambda x, i: torch.gather(x, 1, i),
+    "index_select": lambda x, i: torch.index_select(x, 1, i[0]),
+    "embedding": lambda x, i: F.embedding(i, x),
+    "scatter": lambda x, i: x.scatter(1, i, 2.0),
+    "scatter_add": lambda x, i: x.scatter_add(1, i, torch.ones(1, 2)),
+    "scatter_reduce": lambda x, i: x.scatter_reduce(1, i, torch.ones(1, 2), "amax"),
+    "nll_loss": lambda x, i: F.nll_loss(x, i[0]),
+    "take": lambda x, i: x.take(i),
+    "index": lambda x, i: x[:, i],
+    "take_along_dim": lambda x, i: torch.take_along_dim(x, i, 1),
+}
+
+
+@TARGETS
+@pytest.mark.parametrize("name", POSITIONS)
+def test_positions_that_count_from_the_end_are_refused_where_eager_refuses_them(name: str, target: str) -> None:
+    function = POSITIONS[name]
+    mine, x = compiled(function, target), torch.arange(6.0).reshape(2, 3)
+    for places in ([[0, 1]], [[0, -1]], [[1, 7]]):
+        index = torch.tensor(places)
+        try:
+            function(x, index)
+        except (RuntimeError, IndexError):
+            with pytest.raises((RuntimeError, IndexError)):
+                mine(x, index)
+        else:
+            agree(mine, function, x, index, grad=False)
+
+
+@TARGETS
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_transposed_convolutions_that_leave_nothing(dynamic: bool | None, stride: int, target: str) -> None:
+    def function(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return F.conv_transpose2d(x, w, padding=2, stride=stride)
+
+    mine = compiled(function, target, dynamic)
+    for size in (5, 3, 4):
+        agree(mine, function, torch.randn(3, 4, size, 5), torch.randn(4, 2, 2 if stride == 1 else 3 - size % 2, 2))
+
+
+@TARGETS
+@pytest.mark.parametrize("stride", [1, 2])
+def test_transposed_convolutions_of_no_pixels(stride: int, target: str) -> None:
+    """Eager takes images without pixels if there are none of them."""
+
+    def function(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return F.conv_transpose2d(x, w, bias, stride=stride, dilation=2)
+
+    agree(compiled(function, target), function, torch.randn(0, 4, 0, 5), torch.randn(4, 2, 3, 2), torch.randn(2))
+
+
+# --- gradients over an axis of any size
+
+PIECES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "chunk": lambda x: torch.stack([piece.sin().sum() * (at + 1) for at, piece in enumerate(x.chunk(3))]).sum(),
+    "split": lambda x: torch.stack([piece.sin().sum() * (at + 1) for at, piece in enumerate(x.split(2))]).sum(),
+    "pixel_shuffle": lambda x: F.pixel_shuffle(x, 2).sin().sum(),
+}
+
+
+@TARGETS
+@pytest.mark.parametrize("name", PIECES)
+def test_gradients_of_pieces_of_a_symbolic_axis(name: str, target: str) -> None:
+    function = PIECES[name]
+    every = compiled(function, target, dynamic=True)
+    for size in (6, 5, 1):
+        agree(every, function, torch.randn(size, 4, 3, 3))
+
+
+@TARGETS
+def test_a_mean_over_symbolic_sizes_is_as_exact_as_over_known_ones(target: str) -> None:
+    weight, x = torch.randn(8, 3, 3, 3), torch.randn(2, 3, 37, 41) * 10 + 50
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(x, weight.to(x.dtype), padding=1).mean((2, 3))
+
+    exact = function(x.double())
+    known, symbolic = ((compiled(function, target, dynamic)(x) - exact).abs().max() for dynamic in (False, True))
+    assert symbolic <= 2 * known

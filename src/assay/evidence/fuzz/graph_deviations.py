@@ -139,6 +139,8 @@ REFUSALS: dict[str, str] = {
     r"kv_sequence_length > 0 was false": "onnxruntime's Attention wants at least one key",
     r"only subscript labels allowed are": "onnxruntime's Einsum rejects capitals without an arrow",
     r"Ellipsis represents incompatible dimensions": "ONNX's Einsum wants ellipses of one shape",
+    r"operand cannot broadcast on dim": "onnxruntime's MatMul does not spread one matrix over none",
+    r"Input tensor has no dimensions": "onnxruntime's Pad wants an axis",
     r"Failed to construct locale": "onnxruntime's StringNormalizer needs a locale that is not there",
 }
 """Messages by which onnxruntime declines a node that the standard allows, with what they mean. `{}` is the op, then its

@@ -10,24 +10,255 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-ORT, REFERENCE = "onnxruntime", "onnx-reference"
+import numpy as np
 
-Applies = Callable[[Mapping[str, Any], Sequence[Any]], bool]
+ORT, REFERENCE = "onnxruntime", "onnx-reference"
+PEERS = (ORT, REFERENCE)
+
+Attrs = Mapping[str, Any]
+Inputs = Sequence[Any]
+Applies = Callable[[Attrs, Inputs], bool]
 """Whether a node with these attributes and inputs shows the deviation."""
+
+_RECURRENT = ("RNN", "GRU", "LSTM")
+_REDUCTIONS = ("Max", "Min", "Sum", "Mean", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
+_LARGEST = (np.iinfo(np.int32).max, np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """Nodes for which a peer's answer does not count, and why."""
+    """Nodes for which the answers of some peers do not count, and why."""
 
-    peer: str
+    peers: tuple[str, ...]
     ops: tuple[str, ...]
     reason: str
     applies: Applies = lambda attrs, inputs: True
 
 
-DEVIATIONS: tuple[Deviation, ...] = ()
+def _is_empty(attrs: Attrs, inputs: Inputs) -> bool:
+    return inputs[0].size == 0
+
+
+def _given(inputs: Inputs, index: int) -> bool:
+    return index < len(inputs) and inputs[index] is not None
+
+
+def _has_no_steps(attrs: Attrs, inputs: Inputs) -> bool:
+    lengths = inputs[4] if _given(inputs, 4) else np.ones(1)
+    return inputs[0].shape[attrs.get("layout", 0)] == 0 or bool((lengths == 0).any())
+
+
+def _goes_back_from_the_end(attrs: Attrs, inputs: Inputs) -> bool:
+    pairs = zip(inputs[2].tolist(), inputs[4].tolist(), strict=True)
+    return any(end in _LARGEST and step < 0 for end, step in pairs)
+
+
+def _has_wide_gaps(attrs: Attrs, inputs: Inputs) -> bool:
+    kernel = inputs[1].shape[2:]
+    steps, spread = attrs.get("strides", [1] * len(kernel)), attrs.get("dilations", [1] * len(kernel))
+    gaps = any((k - 1) * d + 1 < s for k, d, s in zip(kernel, spread, steps, strict=True))
+    return attrs.get("auto_pad", "NOTSET").startswith("SAME") and gaps
+
+
+def _leaves_nothing(attrs: Attrs, inputs: Inputs) -> bool:
+    sizes, kernel = inputs[0].shape[2:], inputs[1].shape[2:]
+    axes, ones = range(len(kernel)), [1] * len(kernel)
+    steps, spread = attrs.get("strides", ones), attrs.get("dilations", ones)
+    pads, more = attrs.get("pads", [0] * 2 * len(kernel)), attrs.get("output_padding", [0] * len(kernel))
+    full = [(sizes[i] - 1) * steps[i] + (kernel[i] - 1) * spread[i] + 1 + more[i] for i in axes]
+    return any(full[i] == pads[i] + pads[i + len(kernel)] for i in axes)
+
+
+def _window_fits_nowhere(attrs: Attrs, inputs: Inputs) -> bool:
+    kernel, sizes = attrs["kernel_shape"], inputs[0].shape[2:]
+    axes = range(len(kernel))
+    spread, pads = attrs.get("dilations", [1] * len(kernel)), attrs.get("pads", [0] * 2 * len(kernel))
+    room = [sizes[i] + pads[i] + pads[i + len(kernel)] - (kernel[i] - 1) * spread[i] for i in axes]
+    return not attrs.get("auto_pad", "NOTSET").startswith("SAME") and min(room) < 1
+
+
+def _cuts_off_too_much(attrs: Attrs, inputs: Inputs) -> bool:
+    x, pads = inputs[0], inputs[1]
+    axes = inputs[3].tolist() if _given(inputs, 3) else range(x.ndim)
+    cut = np.minimum(pads, 0).reshape(2, -1).sum(axis=0)
+    return any(x.shape[axis] + each < 0 for axis, each in zip(axes, cut, strict=True))
+
+
+def _reflects_again(attrs: Attrs, inputs: Inputs) -> bool:
+    x, pads = inputs[0], inputs[1]
+    axes = inputs[3].tolist() if _given(inputs, 3) else range(x.ndim)
+    begins, ends = pads.reshape(2, -1).tolist()
+    left = [x.shape[axis] + min(b, 0) + min(e, 0) for axis, b, e in zip(axes, begins, ends, strict=True)]
+    far = any(max(b, e) >= size for size, b, e in zip(left, begins, ends, strict=True))
+    mode = attrs.get("mode", "constant")
+    return mode != "constant" and (min(left, default=1) < 1 or (mode == "reflect" and far))
+
+
+def _has_empty_parts(size: int, count: int) -> bool:
+    return -(-size // count) * (count - 1) >= size
+
+
+def _has_single_elements(attrs: Attrs, inputs: Inputs) -> bool:
+    return all(inputs[0].shape[axis] == 1 for axis in attrs.get("axes", (0, 2, 3)))
+
+
+def _makes_no_round(attrs: Attrs, inputs: Inputs) -> bool:
+    return (_given(inputs, 0) and int(inputs[0]) <= 0) or (_given(inputs, 1) and not bool(inputs[1]))
+
+
+def _keeps_sizes(attrs: Attrs, inputs: Inputs) -> bool:
+    shape = np.array(inputs[0].shape)
+    axes = [axis % len(shape) for axis in attrs.get("axes", range(len(shape)))]
+    scales = inputs[2] if _given(inputs, 2) else np.zeros(0)
+    found = np.floor(shape[axes] * scales.astype(np.float64)) if scales.size else inputs[3]
+    return bool((found == shape[axes]).all())
+
+
+def _scales_to_fractions(attrs: Attrs, inputs: Inputs) -> bool:
+    scales = inputs[2] if _given(inputs, 2) else np.zeros(0)
+    axes = attrs.get("axes", range(inputs[0].ndim))
+    exact = [inputs[0].shape[axis] * float(scale) for axis, scale in zip(axes, scales, strict=False)]
+    return attrs.get("coordinate_transformation_mode") == "align_corners" and any(size % 1 for size in exact)
+
+
+DEVIATIONS: tuple[Deviation, ...] = (
+    Deviation((ORT,), ("Hardmax",), "onnxruntime overlooks NaN, the largest", lambda a, i: bool(np.isnan(i[0]).any())),
+    Deviation((ORT,), ("Slice",), "onnxruntime takes the largest integer for the first place", _goes_back_from_the_end),
+    Deviation(PEERS, ("ArgMax", "ArgMin"), "peers give empty tensors back in their own shape, or fail", _is_empty),
+    Deviation(
+        (ORT,),
+        tuple(f"Reduce{name}" for name in _REDUCTIONS),
+        "onnxruntime gives empty tensors back in their own shape",
+        _is_empty,
+    ),
+    Deviation(
+        (ORT,),
+        ("SplitToSequence",),
+        "onnxruntime drops axes although sizes are given",
+        lambda a, i: not a.get("keepdims", 1) and _given(i, 1),
+    ),
+    Deviation(PEERS, ("ConvTranspose",), "peers leave out the last gap of SAME padding, or fail on it", _has_wide_gaps),
+    Deviation((ORT,), ("Resize",), "onnxruntime copies what keeps its sizes, whatever the scales", _keeps_sizes),
+    Deviation(
+        (ORT,),
+        ("Resize",),
+        "onnxruntime extrapolates elsewhere than the standard says",
+        lambda a, i: a.get("coordinate_transformation_mode") == "tf_crop_and_resize",
+    ),
+    Deviation(
+        (REFERENCE,),
+        ("Resize",),
+        "the evaluator crops cubic images elsewhere",
+        lambda a, i: a.get("coordinate_transformation_mode") == "tf_crop_and_resize" and a.get("mode") == "cubic",
+    ),
+    Deviation((ORT,), ("Resize",), "onnxruntime aligns corners by fractions of a size", _scales_to_fractions),
+    Deviation(
+        (ORT,),
+        ("MeanVarianceNormalization",),
+        "onnxruntime takes axes that are not there for granted",
+        lambda a, i: "axes" not in a and i[0].ndim < 4,
+    ),
+    Deviation(
+        PEERS,
+        ("Reshape", "SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss", "GroupNormalization"),
+        "peers refuse an open size beside a copied one that is zero",
+        _is_empty,
+    ),
+    Deviation((ORT,), ("Loop",), "onnxruntime gives what no round made without its axes", _makes_no_round),
+    Deviation(PEERS, _RECURRENT, "the last state of an empty sequence is not what it began with", _has_no_steps),
+    Deviation(
+        PEERS,
+        ("MaxPool", "AveragePool", "LpPool"),
+        "a window that fits nowhere has no result: peers round towards one",
+        _window_fits_nowhere,
+    ),
+    Deviation(PEERS, ("Pad",), "less than nothing is left before something is added", _cuts_off_too_much),
+    Deviation(PEERS, ("TopK",), "the order of what is not sorted is anybody's", lambda a, i: a.get("sorted", 1) == 0),
+    Deviation(
+        PEERS,
+        ("OneHot",),
+        "peers compare fractions where the standard casts to integers",
+        lambda a, i: i[0].dtype.kind == "f",
+    ),
+    Deviation(
+        (ORT,),
+        ("LRN",),
+        "onnxruntime takes odd sizes and four axes alone",
+        lambda a, i: a["size"] % 2 == 0 or i[0].ndim != 4,
+    ),
+    Deviation((ORT,), ("ArgMax", "ArgMin"), "onnxruntime may overlook NaN", lambda a, i: bool(np.isnan(i[0]).any())),
+    Deviation(
+        (ORT,),
+        ("Softmax", "LogSoftmax"),
+        "onnxruntime gives other NaNs for infinities",
+        lambda a, i: not bool(np.isfinite(i[0]).all()),
+    ),
+    Deviation(
+        (ORT,),
+        ("Split",),
+        "onnxruntime refuses parts without elements",
+        lambda a, i: _has_empty_parts(i[0].shape[a.get("axis", 0)], a.get("num_outputs", 1)),
+    ),
+    Deviation(
+        (ORT,),
+        tuple(f"Global{kind}Pool" for kind in ("Average", "Max", "Lp")),
+        "onnxruntime refuses empty images",
+        _is_empty,
+    ),
+    Deviation((ORT,), ("ConvTranspose",), "onnxruntime refuses to leave an empty image", _leaves_nothing),
+    Deviation((ORT,), ("MeanVarianceNormalization",), "onnxruntime divides zero by zero", _has_single_elements),
+    Deviation((ORT,), ("GridSample",), "onnxruntime refuses empty images", _is_empty),
+    Deviation(
+        (ORT,),
+        ("Clip",),
+        "onnxruntime limits infinities where no limit is given",
+        lambda a, i: i[0].dtype.kind == "f" and bool(np.isinf(i[0]).any()),
+    ),
+    Deviation(
+        (REFERENCE,), ("TopK",), "the evaluator counts from the end", lambda a, i: _given(i, 1) and int(i[1]) < 0
+    ),
+    Deviation((REFERENCE,), ("Unique",), "the evaluator leaves empty tensors their axes", _is_empty),
+    Deviation((ORT,), ("MatMul",), "onnxruntime refuses some empty products", lambda a, i: i[0].size * i[1].size == 0),
+    Deviation(PEERS, ("Pad",), "peers refuse to reflect an axis more than once", _reflects_again),
+    Deviation((REFERENCE,), ("LpNormalization",), "the evaluator sums without signs", lambda a, i: a.get("p", 2) == 1),
+    Deviation(
+        PEERS,
+        ("ReduceMean",),
+        "the mean of no integers is anything",
+        lambda a, i: i[0].size == 0 and i[0].dtype.kind in "iu",
+    ),
+    Deviation((REFERENCE,), ("OneHot",), "the evaluator may make something of no classes", lambda a, i: int(i[1]) <= 0),
+    Deviation(
+        (REFERENCE,),
+        ("LRN",),
+        "the evaluator goes through as many channels as there are images",
+        lambda a, i: i[0].shape[0] < i[0].shape[1],
+    ),
+    Deviation(
+        (REFERENCE,),
+        ("Split", "SplitToSequence"),
+        "the evaluator takes negative sizes",
+        lambda a, i: _given(i, 1) and bool((i[1] < 0).any()),
+    ),
+    Deviation(
+        (REFERENCE,),
+        _RECURRENT,
+        "the evaluator knows neither lengths, directions, peepholes nor coupled gates",
+        lambda a, i: _given(i, 4) or _given(i, 7) or a.get("direction", "forward") != "forward" or len(a) > 2,
+    ),
+    Deviation((REFERENCE,), ("Loop",), "the evaluator joins what rounds make along an axis, and may need a condition"),
+)
 """Whose answer does not count; all rows that apply do."""
 
-DECLINED = ("NOT_IMPLEMENTED", "NotImplemented", "is not currently registered or supported", "is not implemented")
+DECLINED = (
+    "NOT_IMPLEMENTED",
+    "NotImplemented",
+    "is not currently registered or supported",
+    "is not implemented",
+    "No registered implementation",
+    "Subgraph must have the shape set for all outputs",
+    "Indices tensor must have rank >= 1",
+    "Number of elements of input 'sizes' (0) must be same as rank",
+    "Batchwise recurrent operations (layout == 1) are not supported",
+)
 """Words by which a peer says that it does not have an op, which is no opinion on it."""

@@ -12,8 +12,9 @@ from multiprocessing.connection import Connection
 import onnx.printer
 
 from assay.evidence.fuzz.onnx_cases import Case, random_case, smaller
-from assay.evidence.fuzz.onnx_verdict import PEERS, Judged, deviating, judge
-from assay.evidence.fuzz.report import Answer, Job, Progress, Report, normal
+from assay.evidence.fuzz.onnx_deviations import PEERS
+from assay.evidence.fuzz.onnx_verdict import Judged, deviating, judge
+from assay.evidence.fuzz.report import GOOD, Answer, Job, Progress, Report, normal
 from assay.evidence.fuzz.workers import Died, run_jobs, serving
 
 TARGETS = ("reference", "cpu")
@@ -86,7 +87,7 @@ class Runner:
         return Answer(tuple(rows), tuple(traits), tuple(case.ops), tuple(why))
 
     def _told(self, case: Case, target: str, found: Judged, targets: Sequence[str]) -> tuple[str, str, str]:
-        if found.status in ("pass", "no peer"):
+        if found.status in GOOD:
             return found.status, "", ""
         key = f"{found.status} {normal(found.message)}"
         self._seen[key] += 1

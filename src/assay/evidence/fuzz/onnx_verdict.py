@@ -12,13 +12,14 @@ import numpy as np
 from assay.errors import AssayError
 from assay.evidence.compare import closeness, epsilon
 from assay.evidence.fuzz.onnx_cases import Case
-from assay.evidence.fuzz.onnx_deviations import DECLINED, DEVIATIONS, ORT, REFERENCE, Deviation
+from assay.evidence.fuzz.onnx_deviations import DECLINED, DEVIATIONS, ORT, PEERS, Deviation
 from assay.evidence.fuzz.onnx_grow import Growth, Made
 from assay.evidence.reasons import summary
 from assay.ir import dtypes
 from assay.ir.dtypes import Array
 
-PEERS = (ORT, REFERENCE)
+OUTVOTED = "evaluator alone"
+"""The status of a model on which onnxruntime agrees, and the reference evaluator does not."""
 _QUANTISED = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul", "QLinearConv")
 
 
@@ -100,7 +101,8 @@ def deviating(case: Case, growth: Growth) -> dict[str, set[str]]:
     for node in case.nodes:
         for row in DEVIATIONS:
             if node.op in row.ops and _applies(row, node, growth):
-                found[row.peer].add(row.reason)
+                for peer in row.peers:
+                    found[peer].add(row.reason)
     return found
 
 
@@ -112,17 +114,18 @@ def _applies(row: Deviation, node: Made, growth: Growth) -> bool:
 
 
 def _verdict(case: Case, target: str, said: Mapping[str, Sequence[Said]], targets: Sequence[str]) -> Judged:
-    checked = False
+    checked = outvoted = False
     for feed, growth in enumerate(case.growths):
         out = deviating(case, growth)
         peers = {name: said[name][feed] for name in PEERS if not out[name] and not said[name][feed].declines}
         mine = said[target][feed]
-        found = _typed(mine) or _against_peers(case, mine, peers)
-        found = found or _against_targets(case, mine, [said[other][feed] for other in targets if other != target])
-        if found is not None:
+        others = [said[other][feed] for other in targets if other != target]
+        found = _typed(mine) or _against_targets(case, mine, others) or _against_peers(case, mine, peers)
+        if found is not None and found[0] != OUTVOTED:
             return Judged(*found, feed)
+        outvoted = outvoted or found is not None
         checked = checked or bool(peers)
-    return Judged("pass" if checked else "no peer")
+    return Judged(OUTVOTED if outvoted else "pass" if checked else "no peer")
 
 
 def _typed(mine: Said) -> tuple[str, str] | None:
@@ -135,7 +138,7 @@ def _against_peers(case: Case, mine: Said, peers: Mapping[str, Said]) -> tuple[s
     answers = {name: said.results for name, said in peers.items() if said.results is not None}
     raised = {name: said.error for name, said in peers.items() if said.error is not None}
     if not answers:
-        if not raised or mine.error is not None:
+        if ORT not in raised or mine.error is not None:  # the evaluator fails on much that it has not
             return None
         return "wrong", "gives a result where " + ", ".join(f"{n} says {summary(e)}" for n, e in raised.items())
     if mine.error is not None:
@@ -143,6 +146,8 @@ def _against_peers(case: Case, mine: Said, peers: Mapping[str, Said]) -> tuple[s
     differing = {name: difference(case, mine.results, results) for name, results in answers.items()}
     if not any(differing.values()):
         return None
+    if len(answers) == 2 and not differing[ORT]:
+        return OUTVOTED, ""
     if len(answers) == 2 and not all(differing.values()):
         told = "; ".join(f"{name}: {text}" for name, text in differing.items() if text)
         return "split", f"peers disagree, Assay agrees with one. {told}"

@@ -148,7 +148,7 @@ class Grower:
         finite: bool = False,
     ) -> str:
         """A new tensor; of whole numbers from `low` to `high` - 1 if it is to hold integers."""
-        static = all(isinstance(size, int) for size in sizes)
+        static = all(isinstance(size, int) for size in (*sizes, low, high))
         drawn: Role = role or (self.rng.choice(_ROLES) if static and self.chance(0.5) else "argument")
         drawn = "buffer" if drawn == "parameter" and kind != "f" else drawn
         text = self._content(sizes, kind, low, high)

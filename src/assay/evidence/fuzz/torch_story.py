@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -58,9 +59,21 @@ def noisy_story(program: Program, seed: int) -> list[Seen]:
 
 
 def wide_story(program: Program) -> list[Seen]:
-    """What eager does in f64."""
+    """What eager does in f64. Where the program rounds to another float, it rounds and goes on in f64."""
     with default_dtype(torch.float64):
-        return _story(program, lambda model: model.double(), PLAIN, given=in_f64)
+        return _story(program, lambda model: model.double(), PLAIN, Widening(), given=in_f64)
+
+
+class Widening(TorchFunctionMode):
+    """Makes every float that a function returns an f64."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        return pytree.tree_map_only(torch.Tensor, _widened, result)
+
+
+def _widened(x: torch.Tensor) -> torch.Tensor:
+    return x.double() if x.is_floating_point() and x.dtype is not torch.float64 else x
 
 
 def _story(

@@ -73,12 +73,11 @@ def result_types_of(node: Node, inputs: Sequence[Type | None]) -> Sequence[Type]
 
 
 def node_proto(node: Node) -> onnx.NodeProto:
-    """The node as a NodeProto, values named by their ids; bodies are left out."""
+    """The node as a NodeProto, values named by their place; bodies are left out."""
     domain, op_type, _ = split_name(node.op)
-    names = ["" if value is None else f"v{value.id}" for value in node.inputs]
-    proto = onnx.helper.make_node(
-        op_type, names, [f"v{value.id}" for value in node.outputs], node.origin.name, domain=domain
-    )
+    names = ["" if value is None else f"x{place}" for place, value in enumerate(node.inputs)]
+    results = [f"y{place}" for place in range(len(node.outputs))]
+    proto = onnx.helper.make_node(op_type, names, results, node.origin.name, domain=domain)
     schema_less = (name for name, value in node.attrs.items() if value is not None)
     for name in schema_less:
         if not (node.regions and isinstance(node.attrs[name], int) and name.endswith(("branch", "body"))):

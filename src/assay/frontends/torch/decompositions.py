@@ -68,6 +68,7 @@ WHOLE = (
     "_euclidean_dist",
     "_fused_rms_norm",
     "_scaled_dot_product_flash_attention_for_cpu",
+    "channel_shuffle",
     "col2im",
     "im2col",
     "linspace",

@@ -6,11 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
-from assay.ir.dims import Dim, product
+from assay.ir.dims import UNKNOWN, Dim, dim_max, le, product
 from assay.ir.dtypes import Array, DType, i64
+from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value, used
 from assay.ir.types import symbol_axes
 from assay.limits import Limits
+from assay.ops.conditions import Condition, at_least, noting
+from assay.ops.registry import CORE
 from assay.targets.cpu import pointwise
 from assay.targets.cpu.fusion import Unit, fuse
 from assay.targets.cpu.registry import EMITTERS
@@ -44,6 +47,7 @@ class Planner:
         self._handed_out = _handed_out(graph, _needed(graph))
         self._outside: set[Buffer] = set()
         self._nodes: tuple[Node, ...] = ()
+        self._required: set[tuple[Dim, int]] = set()
         self._planned: set[Node] = set()
         self.body(graph)
         self.outputs = [self._output(value) for value in graph.outputs]
@@ -143,6 +147,8 @@ class Planner:
         """The call that makes `buffer`, if it hands its parts on and may as well run right now."""
         steps = self.tape.steps
         for at in range(len(steps) - 1, -1, -1):
+            if steps[at].control is Control.CHECK:
+                continue
             if steps[at].control is not Control.RUN:
                 return None
             if buffer in steps[at].written():
@@ -159,12 +165,23 @@ class Planner:
         host.continued = latest
         self.tape.steps.append(host)
 
+    def require(self, node: Node, *conditions: Condition) -> None:
+        """End runs in which a condition does not hold with an error, before anything else is done."""
+        for condition in conditions:
+            size, least, text = condition.size, condition.least, condition.text
+            if size is UNKNOWN or le(least, size) is True or (size, least) in self._required:
+                continue
+            self._required.add((size, least))
+            self.control(Control.CHECK, [self.error_cell(node, text)], [size, least])
+
     # --- bodies
 
     def body(self, graph: Graph) -> None:
         """Plan the nodes of a graph whose inputs have their views: the whole one, or a body in it."""
+        before = set(self._required)
         for unit in fuse(_needed(graph), pointwise.takes if self._fused else lambda node: False, reads):
             self._plan(unit)
+        self._required = before
 
     def round(self, graph: Graph) -> None:
         """Plan a body that runs several times: what lies outside of it stays for the next time."""
@@ -187,13 +204,16 @@ class Planner:
     def _plan(self, unit: Unit) -> None:
         self._nodes = tuple(unit.nodes)
         self._planned.update(unit.nodes)
+        for node in unit.nodes:
+            self.require(node, *_conditions(node))
         if unit.shape is not None or pointwise.takes(unit.nodes[0]):
             pointwise.emit(self, unit.nodes)
         else:
             EMITTERS[unit.nodes[0].op].emit(self, unit.nodes[0])
 
     def _fresh(self, dtype: DType, shape: Sequence[Dim], order: Sequence[int] | None, given: bool) -> View:
-        buffer = Buffer(product(shape) * dtype.numpy.itemsize, given)
+        size = product(shape) * dtype.numpy.itemsize
+        buffer = Buffer(size if le(0, size) else dim_max(size, 0), given)
         if given:
             self.made.append(buffer)
         return View(buffer, dtype, tuple(shape), dense_strides(shape, order))
@@ -241,6 +261,18 @@ def reads(node: Node) -> list[Value]:
     if emitter is None or emitter.reads is None:
         return list(used(node))
     return [value for value in (node.inputs[i] for i in emitter.reads) if value is not None]
+
+
+def _conditions(node: Node) -> list[Condition]:
+    """What must hold of the sizes for a node to make sense, and only a run tells."""
+    if all(isinstance(dim, int) for value in used(node) for dim in shape_of(value)):
+        return []
+    definition = CORE[node.op]
+    with noting() as found:
+        if not definition.regions:
+            definition.infer([None if value is None else Fact(value.type) for value in node.inputs], node.attrs)
+    results = (dim for value in node.outputs for dim in shape_of(value))
+    return [*found, *(at_least(dim, 0) for dim in results)]
 
 
 def _needed(graph: Graph) -> list[Node]:

@@ -78,6 +78,7 @@ class Control(IntEnum):
     IF = 3
     ELSE = 4
     END = 5
+    CHECK = 6
 
 
 @dataclass(slots=True)

@@ -17,7 +17,14 @@ from assay.ops.attention import attention_parts, cast_to
 
 def split_heads(b: Builder, x: Value, heads: int) -> Value:
     """(batch, length, heads · size) → (batch, heads, length, size)."""
-    return b.transpose(b.reshape(x, b.vector(b.size(x, 0), b.size(x, 1), heads, -1)), perm=(0, 2, 1, 3))
+    return b.transpose(parted_heads(b, x, heads), perm=(0, 2, 1, 3))
+
+
+def parted_heads(b: Builder, x: Value, heads: int) -> Value:
+    """(batch, length, heads · size) → (batch, length, heads, size), of an empty batch too."""
+    whole = b.size(x, 2)
+    each = whole // heads if isinstance(whole, int) else b.div(whole, heads)
+    return b.reshape(x, b.vector(b.size(x, 0), b.size(x, 1), heads, each))
 
 
 def join_heads(b: Builder, x: Value) -> Value:
@@ -183,7 +190,7 @@ def rotary_embedding(
     interleaved = n.flag("interleaved")
     if b.rank(x) == 4:
         return b.rotary_embedding(x, b.unsqueeze(cos, axes=(1,)), b.unsqueeze(sin, axes=(1,)), interleaved=interleaved)
-    parted = b.reshape(x, b.vector(b.size(x, 0), b.size(x, 1), n.int("num_heads"), -1))
+    parted = parted_heads(b, x, n.int("num_heads"))
     turned = b.rotary_embedding(
         parted, b.unsqueeze(cos, axes=(2,)), b.unsqueeze(sin, axes=(2,)), interleaved=interleaved
     )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -59,6 +60,8 @@ def reshape(b: Builder, n: Source, x: Value, shape: Value) -> Results:
     dims = b.fact(shape).dims
     if n.flag("allowzero", 0) or (dims is not None and not any(isinstance(d, int) and d == 0 for d in dims)):
         return b.reshape(x, shape)
+    if dims is not None and -1 in dims and all(isinstance(d, int) for d in dims):
+        return b.reshape(x, _open_beside_copies(b, x, b.ints(shape, "shape")))
     count = b.shape(shape)
     if count is None or not isinstance(count[0], int):
         raise FactMissing("the length of 'shape'")
@@ -66,6 +69,17 @@ def reshape(b: Builder, n: Source, x: Value, shape: Value) -> Results:
     own = b.slice(b.shape_of(x), [0], [kept], [1], axes=(0,))
     padded = b.pad(own, [0, count[0] - kept], 0)
     return b.reshape(x, b.where(b.eq(shape, 0), padded, shape))
+
+
+def _open_beside_copies(b: Builder, x: Value, wanted: Sequence[int]) -> Value:
+    """A shape in which 0 copies a size and -1 is what the sizes that are not copied leave: of empty tensors too."""
+    copied = [axis for axis, size in enumerate(wanted) if size == 0]
+    if wanted.count(-1) > 1 or copied[-1] >= b.rank(x):
+        raise ValueError(f"a tensor of rank {b.rank(x)} has no shape {list(wanted)}")
+    rest = product_of_sizes(b, x, [axis for axis in range(b.rank(x)) if axis not in copied])
+    given = math.prod(size for size in wanted if size > 0)
+    free = rest // given if isinstance(rest, int) else b.div(rest, given)
+    return b.vector(*(b.size(x, i) if d == 0 else free if d == -1 else d for i, d in enumerate(wanted)))
 
 
 @onnx_op("Flatten")
@@ -269,13 +283,25 @@ def range_(b: Builder, n: Source, start: Value, limit: Value, delta: Value) -> R
     dtype = b.dtype(start)
     if dtype.is_integer:
         wide = [as_i64(b, scalar(b, v)) for v in (start, limit, delta)]
+        _require(b, b.ne(wide[2], 0), "a range has the step 0")
         span = b.sub(wide[1], wide[0])
         count = b.neg(_floor_div(b, b.neg(span), wide[2]))
     else:
         wide = [b.cast(scalar(b, v), dtype=dtypes.f64) for v in (start, limit, delta)]
-        count = b.cast(b.ceil(b.div(b.sub(wide[1], wide[0]), wide[2])), dtype=dtypes.i64)
+        quotient = b.div(b.sub(wide[1], wide[0]), wide[2])
+        _require(b, b.eq(b.sub(quotient, quotient), 0.0), "a range has no finite number of steps")
+        count = b.cast(b.ceil(quotient), dtype=dtypes.i64)
     steps = b.cast(b.iota(b.max(count, 0)), dtype=b.dtype(wide[0]))
     return b.cast(b.add(wide[0], b.mul(steps, wide[2])), dtype=dtype)
+
+
+def _require(b: Builder, condition: Value, message: str) -> None:
+    """An error where a condition does not hold: now if that is known, else when the program runs."""
+    known = b.fact(condition).concrete
+    if known is None:
+        b.require(condition, message=message)
+    elif not known.all():
+        raise ValueError(message)
 
 
 def _floor_div(b: Builder, x: Value, y: Value) -> Value:
@@ -295,6 +321,7 @@ def one_hot(b: Builder, n: Source, positions: Value, depth: Value, values: Value
     rank = b.rank(positions) + 1
     axis = n.int("axis") % rank
     count = b.cast(scalar(b, depth), dtype=dtypes.i64)
+    _require(b, b.lt(0, count), "OneHot has no classes: its depth is not positive")
     wanted = b.unsqueeze(b.cast(positions, dtype=dtypes.i64), axes=(axis,))
     wrapped = b.where(b.lt(wanted, 0), b.add(wanted, count), wanted)
     line = b.reshape(b.iota(count), [-1 if i == axis else 1 for i in range(rank)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -143,7 +144,7 @@ def fractional_max(
             window = b.add(b.unsqueeze(starts, axes=(3,)), b.iota(b.constant(kernel[i], dtypes.i64)))
             spread = b.reshape(window, b.vector(lead, *_apart(rank, i, output[i], kernel[i])))
             places = b.add(b.mul(places, line), spread)
-        flat = b.reshape(places, b.vector(lead, *output, -1))
+        flat = b.reshape(places, b.vector(lead, *output, math.prod(kernel)))
         plane = b.reshape(image, b.vector(lead, volume(b, image, *range(2, 2 + rank))))
         content = b.gather_nd(plane, b.unsqueeze(flat, axes=(-1,)), batch_dims=2)
         return _largest(b, content, flat)

@@ -9,6 +9,7 @@ from assay.frontends.torch.registry import Builder
 from assay.ir import dtypes
 from assay.ir.dtypes import DType
 from assay.ir.graph import Value
+from assay.ops.parts import scalar_size
 
 Number = int | float | bool | Value
 """A number of the source: known, or a symbolic one (a value of rank 0)."""
@@ -17,6 +18,14 @@ Number = int | float | bool | Value
 def wide_dtype(dtype: DType) -> DType:
     """The dtype that torch computes in on floats of `dtype`."""
     return dtypes.f32 if dtype.is_float and dtype.bits < 32 else dtype
+
+
+def from_the_front(b: Builder, places: Value, x: Value, axis: int) -> Value:
+    """Positions along an axis of x, negative ones beyond its end: what may not count from there, eager refuses."""
+    known = b.fact(places).concrete
+    if known is not None and bool((known >= 0).all()):
+        return places
+    return b.where(b.lt(places, 0), scalar_size(b, x, axis), places)
 
 
 def tensor(b: Builder, value: Any, dtype: DType) -> Value:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from assay.frontends.torch.ops.common import Number, sizes, tensor
+from assay.frontends.torch.ops.common import Number, from_the_front, sizes, tensor
 from assay.frontends.torch.registry import Builder, Call, Results, aten
 from assay.ir import dtypes
 from assay.ir.graph import Value
@@ -97,6 +97,15 @@ def repeat(b: Builder, n: Call, x: Value, repeats: Sequence[Number]) -> Results:
     return b.tile(b.unsqueeze(x, axes=tuple(range(new))) if new else x, sizes(b, repeats))
 
 
+@aten("aten.channel_shuffle.default", "aten.native_channel_shuffle.default")
+def channel_shuffle(b: Builder, n: Call, x: Value, groups: int) -> Results:
+    """Its decomposition gives a view of x where there is nothing to shuffle; eager never does."""
+    first, channels, *rest = (b.size(x, axis) for axis in range(b.rank(x)))
+    each = channels // groups if isinstance(channels, int) else b.div(channels, groups)
+    parted = b.reshape(x, b.vector(first, groups, each, *rest))
+    return b.reshape(b.transpose(parted, perm=(0, 2, 1, *range(3, b.rank(parted)))), b.shape_of(x))
+
+
 @aten("aten.cat.default")
 def cat(b: Builder, n: Call, xs: Sequence[Value], dim: int = 0) -> Results:
     real = [tensor(b, x, n.dtype) for x in xs if b.shape(x) != (0,)]
@@ -144,7 +153,7 @@ def constant_pad(b: Builder, n: Call, x: Value, pads: Sequence[Number], value: A
 
 @aten("aten.embedding.default")
 def embedding(b: Builder, n: Call, weight: Value, indices: Value, *rest: Any) -> Results:
-    return b.gather(weight, tensor(b, indices, dtypes.i64), axis=0)
+    return b.gather(weight, from_the_front(b, tensor(b, indices, dtypes.i64), weight, 0), axis=0)
 
 
 @aten("aten.index_select.default")
@@ -152,6 +161,7 @@ def index_select(b: Builder, n: Call, x: Value, dim: int, index: Value) -> Resul
     places = tensor(b, index, dtypes.i64)
     if b.rank(x) == 0:
         return b.reshape(b.expand(x, b.shape_of(places)), [])
+    places = from_the_front(b, places, x, dim)
     return b.gather(x, places if b.rank(places) else b.reshape(places, [1]), axis=dim)
 
 
@@ -160,6 +170,7 @@ def gather(b: Builder, n: Call, x: Value, dim: int, index: Value, sparse_grad: b
     places = tensor(b, index, dtypes.i64)
     if b.rank(x) == 0:
         return b.expand(x, b.shape_of(places))
+    places = from_the_front(b, places, x, dim)
     if b.rank(places) == 0:
         return b.reshape(b.gather_elements(x, b.reshape(places, [1]), axis=0), [])
     if 0 in b.dims(places):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from assay.frontends.torch.ops.common import Number, sizes, tensor
+from assay.frontends.torch.ops.common import Number, from_the_front, sizes, tensor
 from assay.frontends.torch.ops.elementwise import floor_divide, truth
 from assay.frontends.torch.registry import Builder, Call, Results, aten
 from assay.ir import dtypes
@@ -41,7 +41,7 @@ def _scattered(b: Builder, n: Call, x: Value, dim: int, index: Value, source: Va
     positions, updates = (b.reshape(part, [1]) if b.rank(part) == 0 else part for part in (index, source))
     rank, reduction = b.rank(x), _COMBINED.get(word, "none")
     attrs: dict[str, Any] = {"axis": axis_of(dim, rank), "reduction": reduction}
-    places = tensor(b, positions, dtypes.i64)
+    places = from_the_front(b, tensor(b, positions, dtypes.i64), x, dim)
     shape = b.shape_of(places)
     kind = _carrier(n.dtype, reduction)
     base = tensor(b, x, kind)

@@ -29,8 +29,10 @@ typedef struct {
    LOOP, NEXT: p: the round, whether another one is wanted, where an error is reported, how many rounds there are at
    most if that is given, and whether the first one is wanted if that is (LOOP); n: whether the number of rounds is
    given, whether the last one is (LOOP), how many rounds are an error (NEXT).
-   IF: p: the condition. */
-enum { RUN, LOOP, NEXT, IF, ELSE, END };
+   IF: p: the condition.
+   CHECK ends the run with an error unless a size is as large as it must be: p: where the error is reported; n: the
+   size, the least that it may be. */
+enum { RUN, LOOP, NEXT, IF, ELSE, END, CHECK };
 
 typedef struct {
   int32_t symbols, size_ops, buffers, steps, operands, numbers, errors, unused;
@@ -273,6 +275,12 @@ int64_t frame_run(const tape *t, frame *f, char *const *given, int threads, doub
     if (t->step[i].attached) continue;
     if (until && is_over(until)) {
       stopped = -2 - i;
+      break;
+    }
+    if (t->step[i].control == CHECK) {
+      const call *c = f->calls + i;
+      if (c->n[0] >= c->n[1]) continue;
+      *(int64_t *)c->p[0] = 1;
       break;
     }
     if (t->step[i].control) {

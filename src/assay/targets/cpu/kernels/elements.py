@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from assay.ir.dims import Dim, le
 from assay.ir.dtypes import TENSORS, DType, bf16, string
-from assay.ir.graph import Node
 from assay.targets.cpu import scalar
-from assay.targets.cpu.planner import Planner
-from assay.targets.cpu.toolchain import template
 
 MOVABLE: tuple[DType, ...] = tuple(dtype for dtype in TENSORS if dtype is not string)
 """The dtypes whose elements lie in the tensor's own memory."""
@@ -19,9 +15,3 @@ def computed(dtype: DType, wide: str = "") -> dict[str, str]:
         return {"T": "uint16_t", "W": wide or "float", "LOAD(x)": "bf16_to_f32(x)", "STORE(x)": "f32_to_bf16(x)"}
     kind = {"T": scalar.ctype(dtype), "W": wide or scalar.compute_type(dtype)}
     return {**kind, "LOAD(x)": "((W)(x))", "STORE(x)": "((T)(x))"}
-
-
-def require(p: Planner, node: Node, size: Dim, least: int, message: str) -> None:
-    """Plan an error for runs in which `size` is less than `least`, unless there are none."""
-    if not le(least, size):
-        p.step(template("at_least.h"), [p.error_cell(node, message)], [size, least], rows=1, writes=0)

@@ -9,7 +9,7 @@ from assay.ir.dims import Dim, product
 from assay.ir.dtypes import FLOATS, NUMERIC, DType
 from assay.ir.graph import Node
 from assay.ops.pooling import lines
-from assay.targets.cpu.kernels.elements import computed, require
+from assay.targets.cpu.kernels.elements import computed
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
@@ -55,8 +55,6 @@ def _pool(p: Planner, node: Node, kind: str, start: str, wide: str = "", power: 
     last = x.strides[1] == 1
     order = (0, *spatial, 1) if last else (0, 1, *spatial)
     results = [p.result(value, order) for value in node.outputs]
-    for axis in spatial:
-        require(p, node, results[0].shape[axis], 1, "a window does not fit into its axis")
     counts = [1] * (_SPATIAL - len(spatial)) + [results[0].shape[axis] for axis in spatial]
     *rows, cols = (x.shape[0], *counts, x.shape[1]) if last else (x.shape[0], x.shape[1], *counts)
     windows = [cast(Dim, number) for _ in range(_SPATIAL - len(spatial)) for number in _NO_AXIS]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from assay.ir.dims import eq, product
 from assay.ir.dtypes import NUMERIC, DType, bf16, boolean, f16, f32, f64
 from assay.ir.graph import Node
+from assay.ops.conditions import at_least
 from assay.ops.shapes import axis_of
 from assay.targets.cpu import scalar
 from assay.targets.cpu.kernels.elements import computed
@@ -37,6 +38,7 @@ def _sorted(p: Planner, node: Node, descending: bool) -> None:
     results = [p.result(value) for value in node.outputs]
     axis = axis_of(node.attrs["axis"], x.rank)
     length, wanted, inner = x.shape[axis], results[0].shape[axis], product(x.shape[axis + 1 :])
+    p.require(node, at_least(length - wanted, 0))
     kept = _FEW if isinstance(wanted, int) and wanted <= _FEW else length
     p.step(
         template("sort.h", DESCENDING=int(descending), T=scalar.bits(x.dtype), **_meaning(x.dtype)),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from assay.ir.dims import Dim, dim_max, dim_min
+from assay.ir.dims import Dim, dim_max, dim_min, product
 from assay.ir.graph import Node
+from assay.ops.conditions import equal
 from assay.targets.cpu.kernels.movement_copies import slice_by_data
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
@@ -14,6 +15,7 @@ from assay.targets.cpu.tensors import shape_of, unclear_broadcast
 def reshape(p: Planner, node: Node) -> None:
     """Also for squeeze and unsqueeze: the result's type says all."""
     wanted = shape_of(node.outputs[0])
+    p.require(node, *equal(product(shape_of(node.inputs[0])), product(wanted)))
     view = p.view(node.inputs[0]).reshaped(wanted)
     if view is None:
         view = p.dense(node.inputs[0]).reshaped(wanted)

@@ -1,0 +1,161 @@
+"""What a model is fed at run time may make no sense: refused where onnxruntime refuses it, the same on every target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import onnxruntime
+import pytest
+
+from assay.errors import AssayError
+from assay.evidence.engines import engine
+
+HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
+INFINITE = float("inf")
+NAN = float("nan")
+
+TOPK = "g (float[N, M] x, int64[1] k) => (float[N, K] y, int64[N, K] i) { y, i = TopK <axis = 1> (x, k) }"
+ONE_HOT = "g (int64[N] x, int64 d, int64[2] v) => (int64[a, b] y) { y = OneHot (x, d, v) }"
+RANGE = "g ({0} a, {0} b, {0} c) => ({0}[n] y) {{ y = Range (a, b, c) }}"
+WHOLE = [(0, 5, 2), (5, 0, 1), (5, 0, -2), (0, 5, 0), (0, 0, 0)]
+ODD = [
+    (0, INFINITE, 1),
+    (0, NAN, 1),
+    (NAN, 1, 1),
+    (0, 1, NAN),
+    (0, -INFINITE, 1),
+    (0, 5, INFINITE),
+    (INFINITE,) * 2 + (1,),
+]
+
+SIZES = {
+    "Reshape to a part": (
+        "g (float[N] x) => (float[a, b] y) <int64[2] s = {-1, 2}> { y = Reshape (x, s) }",
+        [(4,), (3,)],
+    ),
+    "Reshape": (
+        "g (float[N, M] x) => (float[a, b] y) <int64[2] s = {2, 3}> { y = Reshape (x, s) }",
+        [(3, 2), (3, 4), (1, 2)],
+    ),
+    "Squeeze": (
+        "g (float[N, M] x) => (float[a] y) <int64[1] s = {0}> { y = Squeeze (x, s) }",
+        [(1, 2), (2, 2), (0, 2)],
+    ),
+    "Split": (
+        "g (float[N, M] x) => (float[a, b] y, float[c, d] z) <int64[2] s = {1, 2}> { y, z = Split <axis = 0> (x, s) }",
+        [(3, 2), (5, 2), (2, 2)],
+    ),
+    "DepthToSpace": (
+        "g (float[N, C, H, W] x) => (float[a, b, c, d] y) { y = DepthToSpace <blocksize = 2> (x) }",
+        [(1, 4, 2, 2), (1, 6, 2, 2)],
+    ),
+    "Pad": ("g (float[N, M] x) => (float[a, b] y) <int64[4] p = {-1, 0, -1, 0}> { y = Pad (x, p) }", [(2, 3), (1, 3)]),
+    "MatMul": ("g (float[N, M] x, float[K, L] z) => (float[a, b] y) { y = MatMul (x, z) }", [(2, 3), (2, 4)]),
+    "Conv": (
+        "g (float[N, C, H] x) => (float[a, b, c] y) <float[1, 2, 2] w = {1, 2, 3, 4}> { y = Conv (x, w) }",
+        [(1, 2, 3), (1, 3, 3), (1, 2, 1), (0, 2, 0)],
+    ),
+    "ConvTranspose": (
+        "g (float[N, C, H] x) => (float[a, b, c] y) <float[2, 1, 1] w = {1, 2}> "
+        "{ y = ConvTranspose <pads = [1, 1]> (x, w) }",
+        [(1, 2, 3), (1, 2, 1), (0, 2, 1)],
+    ),
+    "ConvTranspose with strides": (
+        "g (float[N, C, H, W] x) => (float[a, b, c, d] y) <float[2, 1, 1, 2] w = {1, 2, 3, 4}> "
+        "{ y = ConvTranspose <pads = [1, 0, 1, 0], strides = [1, 2]> (x, w) }",
+        [(1, 2, 3, 3), (1, 2, 1, 3), (4, 2, 4, 7), (0, 2, 3, 3)],
+    ),
+    "TopK": (
+        "g (float[N, M] x) => (float[a, b] y, int64[c, d] i) <int64[1] k = {2}> { y, i = TopK <axis = 0> (x, k) }",
+        [(2, 3), (3, 0), (1, 3), (0, 0)],
+    ),
+    "ArgMax": ("g (float[N, M] x) => (int64[a, b] y) { y = ArgMax <axis = 0> (x) }", [(2, 3), (0, 3), (0, 0)]),
+}
+"""Models, and shapes of x that they are fed one after the other; z is of shape (3, 2)."""
+
+
+def feeds_of(values: Mapping[str, Any], dtype: type) -> dict[str, Any]:
+    return {name: np.array(value, dtype) for name, value in values.items()}
+
+
+CASES = {
+    **{
+        f"TopK {k}": (TOPK, {"x": np.arange(8.0, dtype=np.float32).reshape(2, 4), "k": np.array([k])})
+        for k in (0, 4, 5, -1)
+    },
+    **{
+        f"OneHot {depth}": (ONE_HOT, {"x": np.array([0, 2, -1]), "d": np.array(depth), "v": np.array([0, 1])})
+        for depth in (3, 1, 0, -1)
+    },
+    **{
+        f"Range {kind} {case}": (RANGE.format(kind), feeds_of(dict(zip("abc", case, strict=True)), dtype))
+        for kind, dtype in (("int64", np.int64), ("int32", np.int32), ("float", np.float32), ("double", np.float64))
+        for case in (*WHOLE, *(ODD if dtype in (np.float32, np.float64) else ()))
+    },
+}
+
+
+def results(name: str, text: str, feeds: list[dict[str, Any]]) -> list[Any]:
+    """What one session makes of each feed; None where it refuses it."""
+    model = onnx.parser.parse_model(HEADER + text).SerializeToString()
+    if name != "onnxruntime":
+        ready = engine(name).load(model)
+        return [refused(lambda each=each: list(ready.run(each).values()), AssayError) for each in feeds]
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return [refused(lambda each=each: session.run(None, each), Exception) for each in feeds]
+
+
+def refused(run: Any, kind: type[Exception]) -> Any:
+    try:
+        return run()
+    except kind:
+        return None
+
+
+def check(target: str, text: str, feeds: list[dict[str, Any]]) -> None:
+    for mine, theirs in zip(results(target, text, feeds), results("onnxruntime", text, feeds), strict=True):
+        assert (mine is None) == (theirs is None), (mine, theirs)
+        for first, second in zip(mine or (), theirs or (), strict=True):
+            np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("case", CASES)
+def test_numbers_that_make_no_sense(case: str, target: str) -> None:
+    text, feeds = CASES[case]
+    check(target, text, [feeds])
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("case", SIZES)
+def test_sizes_that_make_no_sense(case: str, target: str) -> None:
+    text, shapes = SIZES[case]
+    others = {"z": np.arange(6, dtype=np.float32).reshape(3, 2)} if " z)" in text.split("=>", maxsplit=1)[0] else {}
+    feeds = [{"x": np.arange(np.prod(shape), dtype=np.float32).reshape(shape), **others} for shape in shapes]
+    check(target, text, feeds)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("known", [True, False], ids=["numbers", "names"])
+def test_an_open_size_beside_copied_ones_is_what_they_leave(known: bool, target: str) -> None:
+    """Also of an empty batch, where others refuse."""
+    for shape in ((2, 4, 3), (0, 4, 3), (2, 0, 3)):
+        dims = ", ".join(map(str, shape)) if known else "A, B, C"
+        text = f"g (float[{dims}] x) => (float[a, b, c] y) <int64[3] s = {{0, 0, -1}}> {{ y = Reshape (x, s) }}"
+        ((made,),) = results(target, text, [{"x": np.zeros(shape, np.float32)}])
+        assert made.shape == shape
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_functions_over_inputs_of_unknown_rank(target: str) -> None:
+    """Values of a function's body and those around it are told apart."""
+    text = "g (float[] x, int64[] t) => (float[] y) { y = SoftmaxCrossEntropyLoss <ignore_index = 0> (x, t) }"
+    x = np.arange(12, dtype=np.float32)
+    feeds = [{"x": x.reshape(4, 3), "t": np.array([1, 2, 0, 1])}, {"x": x.reshape(2, 3, 2), "t": np.ones((2, 2), int)}]
+    for mine, theirs in zip(results(target, text, feeds), results("onnxruntime", text, feeds), strict=True):
+        np.testing.assert_allclose(mine[0], theirs[0], rtol=1e-5)
