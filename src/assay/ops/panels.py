@@ -146,7 +146,8 @@ def _quads_shape(x: Fact, panels: Fact, *, columns: int) -> list[Shape]:
     width = panels.shape[-1] if panels.shape else UNKNOWN
     if isinstance(width, int) and width % QUAD:
         raise ValueError("panels of quads are a multiple of four numbers wide")
-    return _product_shape(x, panels, columns=columns)
+    quads = x if not x.shape else Fact(TensorType(u8, (*x.shape[:-1], ceildiv(x.shape[-1], QUAD))))
+    return _product_shape(quads, panels, columns=columns)
 
 
 def _quads_parts(b: Any, x: Any, panels: Any, *, columns: int) -> Any:
