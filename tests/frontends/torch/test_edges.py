@@ -194,6 +194,8 @@ POSITIONS: dict[str, Callable[..., Any]] = {
     "gather": lambda x, i: torch.gather(x, 1, i),
     "index_select": lambda x, i: torch.index_select(x, 1, i[0]),
     "embedding": lambda x, i: F.embedding(i, x),
+    "embedding_bag": lambda x, i: F.embedding_bag(i, x),
+    "index_reduce": lambda x, i: x.index_reduce(1, i[0], torch.ones(2, 2), "amax"),
     "scatter": lambda x, i: x.scatter(1, i, 2.0),
     "scatter_add": lambda x, i: x.scatter_add(1, i, torch.ones(1, 2)),
     "scatter_reduce": lambda x, i: x.scatter_reduce(1, i, torch.ones(1, 2), "amax"),

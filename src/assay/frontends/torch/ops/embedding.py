@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from assay.frontends.torch.ops.common import Number, sizes, tensor
+from assay.frontends.torch.ops.common import Number, from_the_front, sizes, tensor
 from assay.frontends.torch.ops.normalization import widened
 from assay.frontends.torch.registry import Builder, Call, Results, aten
 from assay.ir import dtypes
@@ -76,7 +76,8 @@ def embedding_bag(
 ) -> Results:
     number = b.sub(scalar_size(b, offsets, 0), int(include_last))
     bags = _bags(b, indices, offsets, number, padding)
-    rows = widened(b, b.gather(weight, tensor(b, indices, dtypes.i64), axis=0))
+    places = from_the_front(b, tensor(b, indices, dtypes.i64), weight, 0)
+    rows = widened(b, b.gather(weight, places, axis=0))
     if per_sample is not None:
         rows = b.mul(rows, b.unsqueeze(tensor(b, per_sample, b.dtype(rows)), axes=(1,)))
     counts = _counts(b, bags)
