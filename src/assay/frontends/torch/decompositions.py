@@ -73,6 +73,7 @@ WHOLE = (
     "im2col",
     "linspace",
     "mish",
+    "native_channel_shuffle",
     "nll_loss2d_backward",
     "nll_loss_backward",
     "silu",
