@@ -192,8 +192,9 @@ def test_products_of_bytes(zero: int | None, scales: tuple[int, ...], turned: bo
 
 @pytest.mark.usefixtures("byte_products")
 @pytest.mark.parametrize("zero", [False, True])
-def test_integer_products_of_bytes_are_exact(zero: bool) -> None:
-    graph = of_integers(zero, -128, 128)
+@pytest.mark.parametrize("low", [-128, -141, 0, 1000])
+def test_integer_products_of_bytes_are_exact(zero: bool, low: int) -> None:
+    graph = of_integers(zero, low, low + 256)
     packed = prepack(graph, ())
     assert "matmul_quads" in [node.op for node in packed.nodes]
     program = place_program(packed, CpuTarget("exact", DEFAULT), "exact", DEFAULT)
@@ -206,7 +207,7 @@ def test_integer_products_of_bytes_are_exact(zero: bool) -> None:
 @pytest.mark.usefixtures("byte_products")
 def test_what_is_no_product_of_bytes_stays() -> None:
     for graph in (
-        of_integers(False, -141, 100),
+        of_integers(False, -1410, 1000),
         of_bytes(3, (), turned=False, depth=8, dtype=dtypes.i8),
         of_bytes(3, (), turned=False, depth=8, dtype=dtypes.u16),
     ):
@@ -218,3 +219,30 @@ def test_without_the_instruction_bytes_are_widened(monkeypatch: pytest.MonkeyPat
     ops = [node.op for node in prepack(of_bytes(3, (), turned=False, depth=8), ()).nodes]
     assert "matmul_quads" not in ops
     assert "matmul_bytes" in ops
+
+
+def convolution_of_bytes(dtype: DType, largest: int) -> Graph:
+    """A convolution of bytes in i32, as ONNX's ConvInteger has it."""
+    b = Builder()
+    x, z = b.input(TensorType(dtype, (2, 12, 9, symbol("n")))), b.input(TensorType(dtype, ()))
+    w = b.constant(RNG.integers(-largest, largest + 1, (10, 12, 3, 3)).astype(np.int32))
+    left = b.sub(b.cast(x, dtype=dtypes.i32), b.cast(z, dtype=dtypes.i32))
+    made = b.conv(left, w, None, strides=(1, 2), pads=(1, 1, 1, 1), dilations=(1, 1), groups=1)
+    return b.finish("integers", [x, z], [b.mul(made, b.constant(np.int32(3)))])
+
+
+@pytest.mark.parametrize("dtype", [dtypes.u8, dtypes.i8])
+@pytest.mark.parametrize(("largest", "kind"), [(127, "f32"), (5000, "i32")])
+def test_integer_convolutions_are_exact(dtype: DType, largest: int, kind: str) -> None:
+    """In floats where these hold every sum, else in integers."""
+    graph = convolution_of_bytes(dtype, largest)
+    packed = prepack(graph, ())
+    (made,) = [node for node in packed.nodes if node.op in ("conv", "conv_panels")]
+    assert str(made.outputs[0].type.dtype) == kind  # pyright: ignore
+    program = place_program(packed, CpuTarget("exact", DEFAULT), "exact", DEFAULT)
+    oracle = ReferenceTarget("exact", DEFAULT).compile(graph)
+    low, high = dtype.limits
+    for fill in (None, low, high):
+        x = RNG.integers(low, high + 1, (2, 12, 9, 14)) if fill is None else np.full((2, 12, 9, 14), fill)
+        given = [x.astype(dtype.numpy), np.array(low if fill == high else high, dtype.numpy)]
+        np.testing.assert_array_equal(program.run(given)[0], oracle.run(given)[0])

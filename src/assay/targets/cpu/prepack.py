@@ -10,11 +10,14 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from assay.ir.dtypes import FLOATS, f32
+from assay.ir.dtypes import FLOATS, f32, i32
 from assay.ir.graph import Graph, Node, Origin, Value
 from assay.ir.types import TensorType
+from assay.ops import CORE
+from assay.ops.registry import complete_attrs
 from assay.passes.dce import dce
 from assay.targets.cpu.byte_weights import ByteWeight, byte_weight
+from assay.targets.cpu.exact_floats import in_floats
 from assay.targets.cpu.kernels.conv import is_of_dots
 from assay.targets.cpu.kernels.matmul import panel_width
 from assay.targets.cpu.quads import with_quads
@@ -27,8 +30,17 @@ def prepack(graph: Graph, static: Collection[Value]) -> Graph:
     makers = {value: node for node in graph.nodes for value in node.outputs}
     for node in graph.nodes:
         replaced = with_quads(packing, graph, makers, node) or _with_bytes(packing, graph, makers, node)
-        packing.nodes.append(replaced or _packed(packing, node) or node)
+        packing.nodes.append(replaced or _with_floats(packing, graph, makers, node) or _packed(packing, node) or node)
     return dce(packing.finished(graph)) if packing.made else graph
+
+
+def _with_floats(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], node: Node) -> Node | None:
+    """A product or convolution of bytes in i32 as a packed one of floats, if that is exact."""
+    floats = in_floats(packing, graph, makers, node)
+    if floats is None:
+        return None
+    packing.nodes.append(_packed(packing, floats) or floats)
+    return replace(node, op="cast", inputs=floats.outputs, attrs=complete_attrs(CORE["cast"], {"dtype": i32}))
 
 
 def _packed(packing: Rewriting, node: Node) -> Node | None:

@@ -51,12 +51,11 @@ def with_quads(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], n
     x, w = node.inputs[:2] if node.op == "matmul" else (None, None)
     if x is None or w is None or x in packing.known or w not in packing.known or not has_byte_products():
         return None
-    left = _of_integers(makers, x) or _of_floats(makers, x)
-    if left is None or _dtype(left.content) is not u8 or not 0 < _depth(w) <= _DEEPEST:
+    left = of_integers(makers, x) or _of_floats(makers, x)
+    if left is None or dtype_of(left.content) is not u8 or not 0 < _depth(w) <= _DEEPEST:
         return None
     if left.scale is None:
-        matrix = _integer_matrix(packing, graph, node.origin, w)
-        return None if matrix is None else _product(packing, node, left, matrix)
+        return _of_constant(packing, graph, node, left, x, w)
     weight = byte_weight(packing, graph, makers, w)
     if weight is None:
         return None
@@ -99,25 +98,39 @@ def _column_sums(packing: Rewriting, origin: Origin, matrix: Value) -> Value:
     return packing.emit(origin, "reduce_sum", packing.emit(origin, "cast", matrix, dtype=i32), axes=(0,))
 
 
-def _integer_matrix(packing: Rewriting, graph: Graph, origin: Origin, w: Value) -> Value | None:
-    """A constant of i32 numbers as bytes, if all of them are such."""
+def _of_constant(packing: Rewriting, graph: Graph, node: Node, left: _Bytes, x: Value, w: Value) -> Node | None:
+    """The product of x, whose bytes are `left`, with a constant of i32 numbers that are bytes once a number is
+    taken off each; what that number adds to a row is added afterwards."""
     content = graph.constants.get(w)
-    if content is None or content.ndim != 2 or content.dtype != np.int32:
+    if content is None or content.dtype != np.int32:
         return None
-    if content.min(initial=0) < -128 or content.max(initial=0) > 127:
+    low, high = int(content.min()), int(content.max())
+    if high - low > 255:
         return None
-    return packing.once((w, i8), lambda: packing.emit(origin, "cast", w, dtype=i8))
+    shift = 0 if low >= -128 and high <= 127 else low + 128
+    matrix = packing.once((w, i8), lambda: packing.constant((content - shift).astype(np.int8), _kind(i8, w)))
+    if not shift:
+        return _product(packing, node, left, matrix)
+    exact = Value(next(packing.numbers), node.outputs[0].type)
+    packing.nodes.append(replace(_product(packing, node, left, matrix), outputs=(exact,)))
+    by = packing.constant(np.array(shift, np.int32), TensorType(i32, ()))
+    rows = packing.emit(node.origin, "reduce_sum", x, axes=(-1,), keepdims=True)
+    return replace(node, op="add", inputs=(exact, packing.emit(node.origin, "mul", rows, by)), attrs={})
 
 
-def _of_integers(makers: Mapping[Value, Node], x: Value) -> _Bytes | None:
+def _kind(dtype: DType, like: Value) -> TensorType:
+    return TensorType(dtype, known_shape(like))
+
+
+def of_integers(makers: Mapping[Value, Node], x: Value) -> _Bytes | None:
     """x as bytes: a cast of them to i32, perhaps with a zero point taken off."""
     made = makers.get(x)
-    if made is None or _dtype(x) is not i32:
+    if made is None or dtype_of(x) is not i32:
         return None
     if made.op == "cast":
         return _Bytes(cast(Value, made.inputs[0]), None, None)
     value, zero = made.inputs if made.op == "sub" else (None, None)
-    inner = None if value is None else _of_integers(makers, value)
+    inner = None if value is None else of_integers(makers, value)
     taken = inner is not None and inner.zero is None and zero is not None and _is_one(zero)
     return _Bytes(inner.content, zero, None) if inner is not None and taken else None
 
@@ -125,11 +138,11 @@ def _of_integers(makers: Mapping[Value, Node], x: Value) -> _Bytes | None:
 def _of_floats(makers: Mapping[Value, Node], x: Value) -> _Bytes | None:
     """x as bytes that were dequantised with one scale."""
     made = makers.get(x)
-    if made is None or made.op != "dequantize_linear" or made.attrs["block"] != 0 or _dtype(x) is not f32:
+    if made is None or made.op != "dequantize_linear" or made.attrs["block"] != 0 or dtype_of(x) is not f32:
         return None
     q, scale, *zeros = made.inputs
     zero = zeros[0] if zeros else None
-    if q is None or scale is None or not _is_one(scale) or _dtype(scale) is not f32:
+    if q is None or scale is None or not _is_one(scale) or dtype_of(scale) is not f32:
         return None
     return _Bytes(q, zero, scale) if zero is None or _is_one(zero) else None
 
@@ -139,7 +152,8 @@ def _is_one(value: Value) -> bool:
     return isinstance(value.type, TensorType) and value.type.shape in ((), (1,))
 
 
-def _dtype(value: Value) -> DType | None:
+def dtype_of(value: Value) -> DType | None:
+    """The dtype of a tensor; None for anything else."""
     return value.type.dtype if isinstance(value.type, TensorType) else None
 
 

@@ -24,7 +24,7 @@ class Rewriting:
     `known` depends on constants and static inputs alone, so nodes that read nothing else run once.
     """
 
-    known: Collection[Value]
+    known: set[Value]
     numbers: Iterator[int]
     nodes: list[Node] = field(default_factory=list[Node])
     constants: dict[Value, Array] = field(default_factory=dict[Value, Array])
@@ -36,12 +36,15 @@ class Rewriting:
         facts = [Fact(value.type, self.constants.get(value)) for value in inputs]
         result = Value(next(self.numbers), CORE[op].infer(facts, full)[0])
         self.nodes.append(Node(op, inputs, (result,), origin, full))
+        if self.known.issuperset(inputs):
+            self.known.add(result)
         return result
 
     def constant(self, array: Array, kind: TensorType) -> Value:
         """A new constant."""
         value = Value(next(self.numbers), kind)
         self.constants[value] = array
+        self.known.add(value)
         return value
 
     def reshape(self, origin: Origin, x: Value, shape: Sequence[int]) -> Value:
@@ -61,7 +64,7 @@ class Rewriting:
 
 def begin(graph: Graph, static: Collection[Value]) -> Rewriting:
     """A rewriting of `graph` that has no nodes yet."""
-    return Rewriting(settled(graph, static), fresh_ids(graph))
+    return Rewriting(set(settled(graph, static)), fresh_ids(graph))
 
 
 def known_shape(value: Value) -> tuple[int, ...]:
