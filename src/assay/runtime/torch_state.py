@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from operator import is_
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
@@ -12,6 +12,9 @@ import torch
 from assay.ir.dtypes import Array, is_array, read_only
 from assay.runtime.session import Program
 from assay.runtime.torch_arguments import Arguments
+
+_places = torch.Tensor.data_ptr
+_version = attrgetter("_version")
 
 
 class Prepared:
@@ -26,22 +29,38 @@ class Prepared:
         self.prelude = prelude
         self._positions = tuple(positions)
         self._lock = threading.Lock()
-        self._seen: tuple[list[Any], list[tuple[int, int]]] | None = None
+        self._seen: _State | None = None
         self._results: tuple[Array, ...] = ()
 
     def results(self, arguments: Sequence[Any], handed: Arguments) -> tuple[Array, ...]:
         """The prelude's results for these arguments, computed now or before."""
         tensors = [arguments[at] for at in self._positions]
-        state = [_state(tensor) for tensor in tensors]
         with self._lock:
-            if self._seen is None or state != self._seen[1] or not all(map(is_, tensors, self._seen[0])):
+            if self._seen is None or not self._seen.is_of(tensors):
+                state = _State(tensors)
                 given = handed.arrays(arguments)
                 made = self.prelude.run([given[at] for at in self._positions])
                 self._results = tuple(read_only(result) if is_array(result) else result for result in made)
-                self._seen = tensors, state
+                self._seen = state
             return self._results
 
 
-def _state(tensor: torch.Tensor) -> tuple[int, int]:
-    """Where a tensor lies, and how often torch has changed it; tensors of `inference_mode` are not counted."""
-    return tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version  # pyright: ignore[reportPrivateUsage]
+class _State:
+    """Which tensors there are, where they lie, and how often torch has changed those that it counts for.
+
+    Every call asks for it, of hundreds of tensors: these are gone through by functions that are not Python's own.
+    """
+
+    __slots__ = ("counted", "places", "tensors", "versions")
+
+    def __init__(self, tensors: list[torch.Tensor]) -> None:
+        self.tensors, self.places = tensors, list(map(_places, tensors))
+        self.counted = [tensor for tensor in tensors if not tensor.is_inference()]
+        self.versions = list(map(_version, self.counted))
+
+    def is_of(self, tensors: list[torch.Tensor]) -> bool:
+        """Whether these are the tensors, and nothing has changed."""
+        same = all(map(is_, tensors, self.tensors))
+        return (
+            same and list(map(_places, tensors)) == self.places and list(map(_version, self.counted)) == self.versions
+        )
