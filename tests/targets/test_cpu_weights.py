@@ -4,7 +4,6 @@ the vector unit beside the oracle; and how good their sums are."""
 from __future__ import annotations
 
 import itertools
-import platform
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +20,6 @@ from assay.limits import DEFAULT
 from assay.ops.builder import Builder
 from assay.runtime.session import place_program
 from assay.targets.cpu import CpuTarget
-from assay.targets.cpu.toolchain import shared_toolchain
 from assay.targets.reference import ReferenceTarget
 
 pytestmark = pytest.mark.filterwarnings("error:.*runs on the target:RuntimeWarning")
@@ -108,19 +106,8 @@ def test_convolutions_read_weights_as_they_lie(name: str, dtype: DType) -> None:
     agree(b.finish("conv", [x, w], [out]), [numbers(rng, dtype, *shape), numbers(rng, dtype, *weights)], dtype, terms)
 
 
-@pytest.fixture(params=["-mno-avx512f", "-mno-avx"])
-def narrower(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The vector unit of a lesser machine."""
-    if platform.machine() != "x86_64":
-        pytest.skip("widths are chosen by options of compilers for x86-64")
-    monkeypatch.setenv("ASSAY_CFLAGS", request.param)
-    shared_toolchain.cache_clear()
-    yield request.param
-    monkeypatch.undo()
-    shared_toolchain.cache_clear()
-
-
-@pytest.mark.usefixtures("narrower")
+@pytest.mark.usefixtures("vector_unit")
+@pytest.mark.parametrize("vector_unit", ["-mno-avx512f", "-mno-avx"], indirect=True)
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda dtype: dtype.name)
 def test_narrower_vector_units_give_the_same(dtype: DType) -> None:
     for rows, turned in itertools.product((1, 33), (False, True)):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -20,7 +17,6 @@ from assay.passes.hoist import hoist
 from assay.runtime.session import compile_program, place_program
 from assay.targets.cpu import CpuTarget, quads
 from assay.targets.cpu.prepack import prepack
-from assay.targets.cpu.toolchain import shared_toolchain
 from assay.targets.reference import ReferenceTarget
 
 RNG = np.random.default_rng(5)
@@ -161,18 +157,8 @@ def byte_products(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quads, "has_byte_products", lambda: True)
 
 
-@pytest.fixture(params=["", "-mno-avx512f", "-mno-avx"])
-def flags(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The vector units of several machines."""
-    if request.param and platform.machine() != "x86_64":
-        pytest.skip("widths are chosen by options of compilers for x86-64")
-    monkeypatch.setenv("ASSAY_CFLAGS", request.param)
-    shared_toolchain.cache_clear()
-    yield
-    shared_toolchain.cache_clear()
-
-
-@pytest.mark.usefixtures("byte_products", "flags")
+@pytest.mark.usefixtures("byte_products", "vector_unit")
+@pytest.mark.parametrize("vector_unit", ["", "-mno-avx512f", "-mno-avx"], indirect=True)
 @pytest.mark.filterwarnings("error:.*runs on the target:RuntimeWarning")
 @pytest.mark.parametrize("depth", [1, 4, 70])
 @pytest.mark.parametrize(("zero", "scales", "turned"), [(None, (), False), (131, (35,), True), (7, (35,), False)])

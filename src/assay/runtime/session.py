@@ -223,10 +223,10 @@ class Session:
         self._latest = chosen = found or self._program
         return chosen
 
-    def _compile(self, graph: Graph, optimize: bool | None = None) -> Program:
-        wanted = self.options.optimizes if optimize is None else optimize
+    def _compile(self, graph: Graph) -> Program:
+        chosen = self.options
         with stage("compile"):
-            return compile_program(graph, self.target, self.options.mode, self.options.limits, optimize=wanted)
+            return compile_program(graph, self.target, chosen.mode, chosen.limits, optimize=chosen.optimizes)
 
     def _unoptimized(self) -> Program:
         """The program in which every named value of the source is still computed."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,8 +13,8 @@ import onnx.printer
 from assay.evidence.fuzz.onnx_cases import Case, random_case, smaller
 from assay.evidence.fuzz.onnx_deviations import PEERS
 from assay.evidence.fuzz.onnx_verdict import Judged, deviating, judge
-from assay.evidence.fuzz.report import GOOD, Answer, Job, Progress, Report, normal
-from assay.evidence.fuzz.workers import Died, run_jobs, serving
+from assay.evidence.fuzz.report import GOOD, Answer, Job, Progress, Report, collected, normal
+from assay.evidence.fuzz.workers import Died, serving
 
 TARGETS = ("reference", "cpu")
 TIMEOUT = 120.0
@@ -33,16 +32,17 @@ def run_onnx(
     progress: Progress | None = None,
 ) -> Report:
     """Run the models `first` to `first + count - 1` of a seed on the targets, and on the peers beside them."""
-    report = Report("ONNX models", seed)
-    started = time.perf_counter()
-    jobs = [Job(seed, first + index, tuple(targets)) for index in range(count)]
-    for done, (job, answer) in enumerate(run_jobs(serve, jobs, processes=processes, timeout=TIMEOUT), start=1):
-        _note(report, job, answer)
-        if progress is not None:
-            progress(done, count)
-    report.seconds = time.perf_counter() - started
-    report.findings.sort(key=lambda finding: (finding.index, finding.target))
-    return report
+    return collected(
+        Report("ONNX models", seed),
+        serve,
+        _note,
+        targets=targets,
+        first=first,
+        count=count,
+        processes=processes,
+        timeout=TIMEOUT,
+        progress=progress,
+    )
 
 
 def _note(report: Report, job: Job, answer: Answer | Died) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from assay.evidence.fuzz.workers import Died
+from assay.evidence.fuzz.workers import Died, Serve, run_jobs
 
 
 def normal(message: str) -> str:
@@ -125,3 +126,28 @@ class Report:
     def _first_of_each(self) -> list[Finding]:
         """One finding for each cause."""
         return list({finding.key: finding for finding in reversed(self.findings)}.values())[::-1]
+
+
+def collected(
+    report: Report,
+    serve: Serve,
+    note: Callable[[Report, Job, Answer | Died], None],
+    *,
+    targets: Sequence[str],
+    first: int,
+    count: int,
+    processes: int,
+    timeout: float,
+    progress: Progress | None,
+) -> Report:
+    """The report of the programs or models `first` to `first + count - 1` of its seed: `serve` runs them in processes
+    of their own, each for `timeout` seconds at most, and `note` enters what came of one."""
+    started = time.perf_counter()
+    jobs = [Job(report.seed, first + index, tuple(targets)) for index in range(count)]
+    for done, (job, answer) in enumerate(run_jobs(serve, jobs, processes=processes, timeout=timeout), start=1):
+        note(report, job, answer)
+        if progress is not None:
+            progress(done, count)
+    report.seconds = time.perf_counter() - started
+    report.findings.sort(key=lambda finding: (finding.index, finding.target))
+    return report

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import logging
 import re
-import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
-from assay.evidence.fuzz.report import Answer, Job, Progress, Report, normal
+from assay.evidence.fuzz.report import Answer, Job, Progress, Report, collected, normal
 from assay.evidence.fuzz.torch_program import Program, reproducer
-from assay.evidence.fuzz.workers import Died, run_jobs, serving
+from assay.evidence.fuzz.workers import Died, serving
 
 if TYPE_CHECKING:
     from assay.evidence.fuzz.torch_verdict import Judged
@@ -36,16 +35,17 @@ def run_torch(
     progress: Progress | None = None,
 ) -> Report:
     """Run the programs `first` to `first + count - 1` of a seed on the targets, and on eager beside them."""
-    report = Report("torch programs", seed)
-    started = time.perf_counter()
-    jobs = [Job(seed, first + index, tuple(targets)) for index in range(count)]
-    for done, (job, answer) in enumerate(run_jobs(serve, jobs, processes=processes, timeout=TIMEOUT), start=1):
-        _note(report, job, answer)
-        if progress is not None:
-            progress(done, count)
-    report.seconds = time.perf_counter() - started
-    report.findings.sort(key=lambda finding: (finding.index, finding.target))
-    return report
+    return collected(
+        Report("torch programs", seed),
+        serve,
+        _note,
+        targets=targets,
+        first=first,
+        count=count,
+        processes=processes,
+        timeout=TIMEOUT,
+        progress=progress,
+    )
 
 
 def _note(report: Report, job: Job, answer: Answer | Died) -> None:

@@ -9,8 +9,7 @@ import numpy as np
 
 from assay.ir.dtypes import f32, i8
 from assay.ir.graph import Graph, Node, Origin, Value
-from assay.ir.types import TensorType
-from assay.targets.cpu.rewriting import Rewriting, known_shape
+from assay.targets.cpu.rewriting import Rewriting, is_single, known_dtype, known_shape
 
 
 class ByteWeight(NamedTuple):
@@ -51,7 +50,6 @@ def byte_weight(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], 
 def _are_bytes(packing: Rewriting, made: Node, q: Value, scale: Value, turned: bool) -> bool:
     """Whether a dequantisation is one of bytes with one scale, or one for each column."""
     known = q in packing.known and scale in packing.known and len(known_shape(q)) == 2
-    kinds = [value.type.dtype if isinstance(value.type, TensorType) else None for value in (q, scale, *made.outputs)]
-    alone = isinstance(scale.type, TensorType) and scale.type.shape in ((), (1,))
+    kinds = [known_dtype(value) for value in (q, scale, *made.outputs)]
     each = len(known_shape(scale)) == 1 and made.attrs["axis"] % 2 == (0 if turned else 1)
-    return known and kinds == [i8, f32, f32] and made.attrs["block"] == 0 and (alone or each)
+    return known and kinds == [i8, f32, f32] and made.attrs["block"] == 0 and (is_single(scale) or each)

@@ -10,8 +10,8 @@ import numpy as np
 from assay.ir.dtypes import Array, f32, i8, i32, u8
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType
-from assay.targets.cpu.quads import dtype_of, of_integers
-from assay.targets.cpu.rewriting import Rewriting
+from assay.targets.cpu.quads import of_integers
+from assay.targets.cpu.rewriting import Rewriting, known_dtype
 
 _EXACT = 1 << 24
 """All integers below it are numbers of f32."""
@@ -36,7 +36,7 @@ def in_floats(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], no
 
     The node that is returned has a result of its own; what reads the result of `node` is to read a cast of it.
     """
-    if node.op not in _SUMS or dtype_of(node.outputs[0]) is not i32 or len([v for v in node.inputs if v]) != 2:
+    if node.op not in _SUMS or known_dtype(node.outputs[0]) is not i32 or len([v for v in node.inputs if v]) != 2:
         return None
     x, w = node.inputs[:2]
     content = None if w is None else graph.constants.get(w)
@@ -54,8 +54,8 @@ def in_floats(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], no
 def _is_of_bytes(makers: Mapping[Value, Node], x: Value) -> bool:
     """Whether x is bytes, perhaps less a byte, in i32."""
     found = of_integers(makers, x)
-    if found is None or dtype_of(found.content) not in (u8, i8):
+    if found is None or known_dtype(found.content) not in (u8, i8):
         return False
     made = None if found.zero is None else makers.get(found.zero)
     source = made.inputs[0] if made is not None and made.op == "cast" else None
-    return found.zero is None or (source is not None and dtype_of(source) is dtype_of(found.content))
+    return found.zero is None or (source is not None and known_dtype(source) is known_dtype(found.content))

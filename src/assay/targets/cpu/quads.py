@@ -22,7 +22,7 @@ from assay.ops.panels import QUAD
 from assay.ops.registry import complete_attrs
 from assay.targets.cpu.byte_weights import byte_weight
 from assay.targets.cpu.kernels.matmul import QUADS
-from assay.targets.cpu.rewriting import Rewriting, known_shape
+from assay.targets.cpu.rewriting import Rewriting, is_single, known_dtype, known_shape
 
 _DEEPEST = 1 << 16
 """The most products of bytes whose sum is sure to fit into 32 bits."""
@@ -52,7 +52,7 @@ def with_quads(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], n
     if x is None or w is None or x in packing.known or w not in packing.known or not has_byte_products():
         return None
     left = of_integers(makers, x) or _of_floats(makers, x)
-    if left is None or dtype_of(left.content) is not u8 or not 0 < _depth(w) <= _DEEPEST:
+    if left is None or known_dtype(left.content) is not u8 or not 0 < _depth(w) <= _DEEPEST:
         return None
     if left.scale is None:
         return _of_constant(packing, graph, node, left, x, w)
@@ -125,36 +125,26 @@ def _kind(dtype: DType, like: Value) -> TensorType:
 def of_integers(makers: Mapping[Value, Node], x: Value) -> _Bytes | None:
     """x as bytes: a cast of them to i32, perhaps with a zero point taken off."""
     made = makers.get(x)
-    if made is None or dtype_of(x) is not i32:
+    if made is None or known_dtype(x) is not i32:
         return None
     if made.op == "cast":
         return _Bytes(cast(Value, made.inputs[0]), None, None)
     value, zero = made.inputs if made.op == "sub" else (None, None)
     inner = None if value is None else of_integers(makers, value)
-    taken = inner is not None and inner.zero is None and zero is not None and _is_one(zero)
+    taken = inner is not None and inner.zero is None and zero is not None and is_single(zero)
     return _Bytes(inner.content, zero, None) if inner is not None and taken else None
 
 
 def _of_floats(makers: Mapping[Value, Node], x: Value) -> _Bytes | None:
     """x as bytes that were dequantised with one scale."""
     made = makers.get(x)
-    if made is None or made.op != "dequantize_linear" or made.attrs["block"] != 0 or dtype_of(x) is not f32:
+    if made is None or made.op != "dequantize_linear" or made.attrs["block"] != 0 or known_dtype(x) is not f32:
         return None
     q, scale, *zeros = made.inputs
     zero = zeros[0] if zeros else None
-    if q is None or scale is None or not _is_one(scale) or dtype_of(scale) is not f32:
+    if q is None or scale is None or not is_single(scale) or known_dtype(scale) is not f32:
         return None
-    return _Bytes(q, zero, scale) if zero is None or _is_one(zero) else None
-
-
-def _is_one(value: Value) -> bool:
-    """Whether a tensor has one element and at most one axis."""
-    return isinstance(value.type, TensorType) and value.type.shape in ((), (1,))
-
-
-def dtype_of(value: Value) -> DType | None:
-    """The dtype of a tensor; None for anything else."""
-    return value.type.dtype if isinstance(value.type, TensorType) else None
+    return _Bytes(q, zero, scale) if zero is None or is_single(zero) else None
 
 
 def _depth(w: Value) -> int:

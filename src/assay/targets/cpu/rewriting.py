@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.ir.dtypes import Array, i64
+from assay.ir.dtypes import Array, DType, i64
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Origin, Value, fresh_ids
 from assay.ir.types import TensorType
@@ -72,3 +72,13 @@ def known_shape(value: Value) -> tuple[int, ...]:
     shape = value.type.shape if isinstance(value.type, TensorType) else None
     sizes = tuple(size for size in shape or () if isinstance(size, int) and size)
     return sizes if shape is not None and len(sizes) == len(shape) else ()
+
+
+def known_dtype(value: Value) -> DType | None:
+    """The dtype of a tensor; None for anything else."""
+    return value.type.dtype if isinstance(value.type, TensorType) else None
+
+
+def is_single(value: Value) -> bool:
+    """Whether a tensor surely has one element and at most one axis: one number for all."""
+    return isinstance(value.type, TensorType) and value.type.shape in ((), (1,))
