@@ -27,7 +27,7 @@ from torch.nn import functional as F  # noqa: N812
 from assay.frontends.torch.decompositions import decompositions
 from assay.limits import DEFAULT
 from assay.runtime.targets import make_target
-from assay.runtime.torch_backend import Options, compile_graph
+from assay.runtime.torch.backend import Options, compile_graph
 from assay.zoo.torch.transformers import library
 
 ROUNDS = 3

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 import assay
-from assay.evidence.bench_models import Subject, arrays, torch_model
+from assay.evidence.bench.models import Subject, arrays, torch_model
 from assay.zoo.torch.workloads import SUITES, Plain
 
 TURN = 0.3

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from assay.evidence.opinfo_messages import Begun, Compiled, Differentiable, Failed, Job, Loaded, Settled
-from assay.evidence.opinfo_records import SELF, Verdict
+from assay.evidence.opinfo.messages import Begun, Compiled, Differentiable, Failed, Job, Loaded, Settled
+from assay.evidence.opinfo.records import SELF, Verdict
 
 
 def serve_deadly(line: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 from onnx.backend.test.runner import Runner
 
 import assay
-from assay.evidence.conformance import LIMITATIONS
+from assay.evidence.conformance.run import LIMITATIONS
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # the suite's own arithmetic overflows on purpose

@@ -16,9 +16,9 @@ from onnx import TensorProto, helper
 
 import assay
 from assay.errors import AssayError, FileMissing, ImportFailed, LimitExceeded
-from assay.evidence.corpus import corpus
-from assay.evidence.hardening import TIGHT, attempt, random_feeds, run_mutations
-from assay.evidence.mutations import RAW, STRUCTURED
+from assay.evidence.mutate.corpus import corpus
+from assay.evidence.mutate.mutations import RAW, STRUCTURED
+from assay.evidence.mutate.run import TIGHT, attempt, random_feeds, run_mutations
 from assay.frontends.onnx import load
 from assay.limits import Limits
 from assay.runtime.session import Session, SessionOptions
@@ -50,7 +50,7 @@ def test_a_failure_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ImportFailed("somewhere something is wrong")
 
     for broken in (untyped, placeless):
-        monkeypatch.setattr("assay.evidence.hardening.load", broken)
+        monkeypatch.setattr("assay.evidence.mutate.run.load", broken)
         assert attempt(0, "any", b"").verdict == "failed"
 
 

@@ -12,11 +12,11 @@ from deadly_peer import die_at_once, serve_deadly
 
 from assay.errors import NotFound
 from assay.evidence.attempts import Attempt, Worker
-from assay.evidence.conformance import Outcome, Record, excuse, judged, mismatch, run_conformance
-from assay.evidence.conformance_page import page, write_page
+from assay.evidence.conformance.page import page, write_page
+from assay.evidence.conformance.run import Outcome, Record, excuse, judged, mismatch, run_conformance
+from assay.evidence.conformance.suite import KINDS, Case, Content, DataSet, official_cases
 from assay.evidence.engines import engine
 from assay.evidence.peers import peer_names, peer_version
-from assay.evidence.suite import KINDS, Case, Content, DataSet, official_cases
 
 F = np.float32
 NAN, INF = np.nan, np.inf

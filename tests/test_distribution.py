@@ -38,8 +38,8 @@ assert ran == {"cpu"}, session.explain()
 """
 TORCH = """
 import torch
-from assay.runtime.torch_accounts import account
-from assay.runtime.torch_graphs import recording
+from assay.runtime.torch.accounts import account
+from assay.runtime.torch.graphs import recording
 model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.GELU(), torch.nn.Flatten(), torch.nn.LayerNorm(288))
 x = torch.randn(2, 3, 8, 8)
 with recording() as graphs:

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from assay.errors import NotFound
-from assay.evidence.compare import closeness
+from assay.evidence.compare.arrays import closeness
+from assay.evidence.compare.noise import noise_of
 from assay.evidence.fuzz.graph_cases import Case, Grower, NotComputed, alone, with_constants, without
 from assay.evidence.fuzz.graph_deviations import DEVIATIONS, REFUSALS, Deviation
 from assay.evidence.fuzz.graph_peers import OnnxRuntime
 from assay.evidence.fuzz.graph_run import FuzzReport, make_case, run_fuzz, shrink
-from assay.evidence.noise import noise_of
 from assay.ir import dtypes
 from assay.ir.parser import parse_graph
 from assay.ir.printer import print_graph

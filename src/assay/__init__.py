@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from assay.runtime.load import load as load
     from assay.runtime.ort.api import *  # noqa: F403
     from assay.runtime.session import Session as Session
-    from assay.runtime.torch_backend import Options as Options
-    from assay.runtime.torch_backend import backend as backend
-    from assay.runtime.torch_explain import explain as explain
-    from assay.runtime.torch_trace import trace as trace
+    from assay.runtime.torch.backend import Options as Options
+    from assay.runtime.torch.backend import backend as backend
+    from assay.runtime.torch.explain import explain as explain
+    from assay.runtime.torch.trace import trace as trace
     from assay.targets.budget import Budget as Budget
 
 __version__ = "0.1.0"
@@ -28,11 +28,11 @@ _MODULES = ("capi", "onnx_backend")
 _LAZY = {
     "Budget": "assay.targets.budget",
     "Session": "assay.runtime.session",
-    "backend": "assay.runtime.torch_backend",
-    "explain": "assay.runtime.torch_explain",
+    "backend": "assay.runtime.torch.backend",
+    "explain": "assay.runtime.torch.explain",
     "load": "assay.runtime.load",
-    "Options": "assay.runtime.torch_backend",
-    "trace": "assay.runtime.torch_trace",
+    "Options": "assay.runtime.torch.backend",
+    "trace": "assay.runtime.torch.trace",
     **dict.fromkeys(_ONNXRUNTIME.keys() - _MODULES, "assay.runtime.ort.api"),
 }
 

@@ -24,16 +24,16 @@ from typer.testing import CliRunner
 from assay.cli import app
 from assay.cli.output import DIFFERS, OK, USAGE
 from assay.errors import BadFeed, NotFound
-from assay.evidence import bench_race
-from assay.evidence.bench_machine import cores, cpu_of, cpu_of_all, described
-from assay.evidence.bench_models import Material, Subject, Truth, make_material
-from assay.evidence.bench_page import ratio_cell, tables, write_page
-from assay.evidence.bench_peers import ENTRIES, PEERS, Entry, check_peers
-from assay.evidence.bench_picture import picture
-from assay.evidence.bench_race import Died, interleave
-from assay.evidence.bench_records import FORMAT, SELF, Match, Result, Run, Spread, geometric_mean, read, spread
-from assay.evidence.bench_run import Process, Settings, check_resumed, environment, header, run_model
-from assay.evidence.bench_worker import Task, serve, turn
+from assay.evidence.bench import race as bench_race
+from assay.evidence.bench.models import Material, Subject, Truth, make_material
+from assay.evidence.bench.page import ratio_cell, tables, write_page
+from assay.evidence.bench.peers import ENTRIES, PEERS, Entry, check_peers
+from assay.evidence.bench.picture import picture
+from assay.evidence.bench.race import Died, interleave
+from assay.evidence.bench.records import FORMAT, SELF, Match, Result, Run, Spread, geometric_mean, read, spread
+from assay.evidence.bench.run import Process, Settings, check_resumed, environment, header, run_model
+from assay.evidence.bench.worker import Task, serve, turn
+from assay.evidence.machine import cores, cpu_of, cpu_of_all, described
 from assay.zoo.torch.workloads import SUITES, WORKLOADS
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
@@ -449,7 +449,7 @@ def test_wrong_results_are_flagged(model: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def judged(outputs: Any) -> Any:
-    from assay.evidence.bench_models import Verdict
+    from assay.evidence.bench.models import Verdict
 
     return Verdict(1.0, 0.1, f"{len(outputs)} outputs are off")
 

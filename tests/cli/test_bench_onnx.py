@@ -17,11 +17,12 @@ from typer.testing import CliRunner
 
 from assay.cli import app
 from assay.cli.output import DIFFERS, OK
-from assay.evidence import bench_race, bench_suites
-from assay.evidence.bench_models import Subject, Truth, make_material
-from assay.evidence.bench_onnx_page import MOST, PEER, write_onnx_page
-from assay.evidence.bench_records import SELF, Match, Result, Run, read
-from assay.evidence.bench_run import Settings, header
+from assay.evidence.bench import race as bench_race
+from assay.evidence.bench import suites as bench_suites
+from assay.evidence.bench.models import Subject, Truth, make_material
+from assay.evidence.bench.onnx_page import MOST, PEER, write_onnx_page
+from assay.evidence.bench.records import SELF, Match, Result, Run, read
+from assay.evidence.bench.run import Settings, header
 from assay.zoo import onnx_models
 from assay.zoo.onnx_models import ONNX_MODELS, OnnxModel, Values
 from assay.zoo.torch.workloads import WORKLOADS

@@ -421,7 +421,7 @@ def test_conformance_decomposed_and_nothing(call: Any) -> None:
 
 
 def test_conformance_tells_of_failures(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from assay.evidence import conformance
+    from assay.evidence.conformance import run as conformance
 
     monkeypatch.setattr(conformance, "mismatch", lambda *arguments: "quite another")
     done = call("conformance", "--filter", "test_sinh")

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from assay.evidence.compare import bounds, closeness, epsilon, ulp_distance
+from assay.evidence.compare.arrays import bounds, closeness, epsilon, ulp_distance
 from assay.ir import dtypes
 from assay.ops.registry import Tolerance
 

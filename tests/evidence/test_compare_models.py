@@ -9,7 +9,7 @@ import numpy as np
 import onnx.parser
 import pytest
 
-from assay.evidence.compare_models import Comparison, Judge, compare_models
+from assay.evidence.compare.models import Comparison, Judge, compare_models
 
 MODEL = """
 <ir_version: 8, opset_import: ["" : 18]>

@@ -17,17 +17,17 @@ from typer.testing import CliRunner
 
 from assay.cli import app
 from assay.errors import BadFeed, NotFound
-from assay.evidence import opinfo_run
 from assay.evidence.json_lines import written
-from assay.evidence.opinfo import check_resumed, list_units, run_units
-from assay.evidence.opinfo_cases import _DATABASE, fresh, samples, tolerance
-from assay.evidence.opinfo_messages import Job, Settled
-from assay.evidence.opinfo_page import page
-from assay.evidence.opinfo_records import SELF, Finding, Run, Unit, Verdict, read
-from assay.evidence.opinfo_run import run_unit
-from assay.evidence.opinfo_summary import Fraction, failures, opaque_ops, summary
-from assay.evidence.opinfo_verdicts import Outcome, difference, no_farther
-from assay.evidence.opinfo_workers import Settings, Worker
+from assay.evidence.opinfo import unit as opinfo_run
+from assay.evidence.opinfo.cases import _DATABASE, fresh, samples, tolerance
+from assay.evidence.opinfo.messages import Job, Settled
+from assay.evidence.opinfo.page import page
+from assay.evidence.opinfo.records import SELF, Finding, Run, Unit, Verdict, read
+from assay.evidence.opinfo.run import check_resumed, list_units, run_units
+from assay.evidence.opinfo.summary import Fraction, failures, opaque_ops, summary
+from assay.evidence.opinfo.unit import run_unit
+from assay.evidence.opinfo.verdicts import Outcome, difference, no_farther
+from assay.evidence.opinfo.workers import Settings, Worker
 from assay.frontends.torch import registry
 
 
@@ -323,7 +323,7 @@ def test_the_command_runs_resumes_and_writes_its_page(tmp_path: Path, monkeypatc
     before = file.read_text()
     assert json.loads(before.splitlines()[0])["record"] == "run"
     file.write_text(before + '{"record": "sam')
-    monkeypatch.setattr("assay.evidence.opinfo.run_units", lambda todo, *_: [found_all(unit, 2) for unit in todo])
+    monkeypatch.setattr("assay.evidence.opinfo.run.run_units", lambda todo, *_: [found_all(unit, 2) for unit in todo])
     again = CliRunner().invoke(app, [*words, "--dtype", "f32", "--dtype", "i64", "--json", str(file), "--resume"])
     assert again.exit_code == 0, again.output
     assert file.read_text().startswith(before)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from ops.knowledge import views
 
-from assay.evidence.compare import bounds
+from assay.evidence.compare.arrays import bounds
 from assay.ir import dtypes
 from assay.ir.dtypes import DType
 from assay.ops import CORE

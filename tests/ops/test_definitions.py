@@ -11,7 +11,7 @@ import pytest
 from ops.cases import OPS, allowed, outcome, samples, told
 from ops.knowledge import View, admits, holds, symbolic_views, views
 
-from assay.evidence.compare import closeness, epsilon
+from assay.evidence.compare.arrays import closeness, epsilon
 from assay.ir.dtypes import DType
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Origin

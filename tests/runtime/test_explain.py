@@ -25,8 +25,8 @@ from assay.frontends.torch.decompositions import decompositions
 from assay.ir import dtypes
 from assay.ir.graph import Graph, Node
 from assay.runtime import targets
-from assay.runtime.torch_accounts import STATUSES
-from assay.runtime.torch_explain import TorchExplanation
+from assay.runtime.torch.accounts import STATUSES
+from assay.runtime.torch.explain import TorchExplanation
 from assay.targets.base import YES, Bodies, Executable, Probe, Support
 from assay.targets.reference import ReferenceTarget
 

@@ -10,8 +10,8 @@ from torch import nn
 
 from assay import memory
 from assay.memory import free_memory, with_room
-from assay.runtime import torch_backend
-from assay.runtime.torch_graphs import recording
+from assay.runtime.torch import backend as torch_backend
+from assay.runtime.torch.graphs import recording
 
 SIZES = {3: 100, 1: 10, 4: 0, 2: 90}
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from assay.errors import CompileFailed
+from assay.evidence.compare.noise import noise_of
 from assay.evidence.fuzz.graph_cases import Case
 from assay.evidence.fuzz.graph_run import make_case
-from assay.evidence.noise import noise_of
 from assay.ir import dtypes
 from assay.ir.dims import floordiv, symbol
 from assay.ir.facts import Fact

@@ -88,7 +88,7 @@ def test_views_lie_as_those_of_eager_do(how: Callable[..., Any], whole: str, tar
 
 def test_what_is_kept_for_the_backward_graph_is_not_laid_out_for_nobody() -> None:
     """Only what the caller sees is copied into a layout of its own."""
-    from assay.runtime.torch_graphs import recording
+    from assay.runtime.torch.graphs import recording
 
     def function(x: torch.Tensor) -> torch.Tensor:
         a, b = (x * 2).chunk(2, 1)

@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
 import assay
-from assay.runtime.torch_graphs import recording
+from assay.runtime.torch.graphs import recording
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ import torch.multiprocessing as processes
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
 
-from assay.runtime.torch_graphs import recording
+from assay.runtime.torch.graphs import recording
 
 
 @pytest.fixture(autouse=True)

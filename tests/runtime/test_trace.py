@@ -23,9 +23,9 @@ from assay.errors import BadFeed, RunFailed
 from assay.frontends.torch import registry
 from assay.frontends.torch.decompositions import decompositions
 from assay.ir import dtypes
-from assay.runtime import torch_trace
-from assay.runtime.torch_graphs import recording
-from assay.runtime.torch_trace import Trace, file_names
+from assay.runtime.torch import trace as torch_trace
+from assay.runtime.torch.graphs import recording
+from assay.runtime.torch.trace import Trace, file_names
 
 HERE = __file__
 

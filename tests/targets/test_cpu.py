@@ -14,7 +14,7 @@ from ops.cases import OPS, allowed, outcome, samples, told
 from ops.knowledge import View, views
 
 from assay.errors import AssayError
-from assay.evidence.compare import closeness, epsilon
+from assay.evidence.compare.arrays import closeness, epsilon
 from assay.ir import dtypes
 from assay.ir.dtypes import DType
 from assay.ir.graph import Graph

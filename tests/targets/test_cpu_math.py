@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from assay.evidence.compare import bounds, closeness
+from assay.evidence.compare.arrays import bounds, closeness
 from assay.ir import dtypes
 from assay.ir.dtypes import Array
 from assay.ops import CORE

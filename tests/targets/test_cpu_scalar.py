@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay.evidence.compare import bounds, closeness
+from assay.evidence.compare.arrays import bounds, closeness
 from assay.ir import dtypes
 from assay.ir.dtypes import Array, DType
 from assay.ir.graph import Node

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay.evidence.compare import epsilon
+from assay.evidence.compare.arrays import epsilon
 from assay.ir import dtypes
 from assay.ir.dims import Dim, symbol
 from assay.ir.dtypes import Array, DType

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from assay.evidence.compare import closeness, epsilon
+from assay.evidence.compare.arrays import closeness, epsilon
 from assay.ir import dtypes
 from assay.ir.dims import symbol
 from assay.ir.dtypes import DType

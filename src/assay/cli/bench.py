@@ -17,13 +17,13 @@ from assay.cli.inputs import DimOption, check_dims, make_feeds, symbolic_dims
 from assay.cli.numbers import MOST_SECONDS, MOST_THREADS, count_option, number_option
 from assay.cli.output import DIFFERS, JsonOption, Report, progress, reporting
 from assay.errors import BadFeed, NotFound, hint_for
-from assay.evidence.bench_records import SELF, Match, Run, read
+from assay.evidence.bench.records import SELF, Match, Run, read
 from assay.needs import require
 
 if TYPE_CHECKING:
-    from assay.evidence.bench_models import Subject
-    from assay.evidence.bench_run import Settings
-    from assay.evidence.bench_suites import Suite
+    from assay.evidence.bench.models import Subject
+    from assay.evidence.bench.run import Settings
+    from assay.evidence.bench.suites import Suite
     from assay.runtime.load import Loaded
 
 ModelsArgument = Annotated[
@@ -104,10 +104,10 @@ def bench(
     is JSON lines: the run, for each model as soon as it is done one line for each contestant and one for the ratios, at
     last the summary.
     """
-    from assay.evidence.bench_machine import cores
-    from assay.evidence.bench_peers import check_peers
-    from assay.evidence.bench_picture import picture as drawn
-    from assay.evidence.bench_run import check_resumed, header
+    from assay.evidence.bench.peers import check_peers
+    from assay.evidence.bench.picture import picture as drawn
+    from assay.evidence.bench.run import check_resumed, header
+    from assay.evidence.machine import cores
 
     with reporting(None if resume else json) as report:  # an error leaves the records as they are
         require("torch")
@@ -135,7 +135,7 @@ def bench(
 
 def _finished(earlier: Run, subjects: Iterable[Subject], settings: Settings, report: Report) -> Run:
     """The run with all that it lacked; every record goes to the report."""
-    from assay.evidence.bench_run import run_model
+    from assay.evidence.bench.run import run_model
 
     matches = list(earlier.matches)
     lines = [earlier.header, *(line for match in matches for line in match.lines())]
@@ -156,7 +156,7 @@ def _finished(earlier: Run, subjects: Iterable[Subject], settings: Settings, rep
 
 
 def _list(report: Report) -> None:
-    from assay.evidence.bench_suites import SUITES
+    from assay.evidence.bench.suites import SUITES
     from assay.zoo.onnx_models import ONNX_MODELS
     from assay.zoo.torch.workloads import WORKLOADS
 
@@ -179,7 +179,7 @@ def _target(name: str | None) -> str:
 
 def _suite(name: str | None, **asked: Any) -> Suite:
     """The suite, or one without models, with what the user asked for instead of what it says."""
-    from assay.evidence.bench_suites import SUITES, Suite
+    from assay.evidence.bench.suites import SUITES, Suite
 
     if name is not None and name not in SUITES:
         raise NotFound(f"there is no suite '{name}'", hint=hint_for(name, SUITES))
@@ -189,7 +189,7 @@ def _suite(name: str | None, **asked: Any) -> Suite:
 
 
 def _settings(plan: Suite, target: str, threads: int, form: str) -> Settings:
-    from assay.evidence.bench_run import Settings
+    from assay.evidence.bench.run import Settings
 
     how = (plan.repeat, plan.seconds, plan.cold, plan.timeout, plan.starts)
     return Settings(target, tuple(plan.peers), threads, form, *how)
@@ -222,7 +222,7 @@ def _source(name: str) -> Loaded | None:
 
 def _subject(name: str, source: Loaded | None, sizes: Mapping[str, int]) -> Subject:
     """A model as it is run, with random inputs if it is an ONNX file."""
-    from assay.evidence.bench_models import Subject
+    from assay.evidence.bench.models import Subject
     from assay.zoo.onnx_models import ONNX_MODELS
     from assay.zoo.torch.workloads import WORKLOADS
 
@@ -266,7 +266,7 @@ def _telling(model: str) -> Generator[Callable[[str], None]]:
 
 
 def _show(report: Report, match: Match, settings: Settings) -> None:
-    from assay.evidence.bench_page import figures, noise_cell, ratio_cell
+    from assay.evidence.bench.page import figures, noise_cell, ratio_cell
 
     columns = (">one run, ms", ">cold, s", ">warm, s", ">first run, ms", ">peak, MiB", ">kept, MiB", ">error")
     rows = [
@@ -286,7 +286,7 @@ def _show(report: Report, match: Match, settings: Settings) -> None:
 
 
 def _show_all(report: Report, run: Run) -> None:
-    from assay.evidence.bench_page import ratio_cell
+    from assay.evidence.bench.page import ratio_cell
 
     rows = [
         (

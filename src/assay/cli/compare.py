@@ -38,7 +38,7 @@ def compare(
     json: JsonOption = None,
 ) -> None:
     """Compare every value of a model that two engines both compute, and find the first one where they part."""
-    from assay.evidence.compare_models import Judge, compare_models
+    from assay.evidence.compare.models import Judge, compare_models
     from assay.evidence.engines import engine
     from assay.runtime.load import read
 

@@ -42,8 +42,8 @@ def conformance(
 
     The JSON result is JSON lines: the run, one line for each case and engine as soon as it is done, the summary.
     """
-    from assay.evidence.conformance import Record, run_conformance
-    from assay.evidence.conformance_page import versions, write_page
+    from assay.evidence.conformance.page import versions, write_page
+    from assay.evidence.conformance.run import Record, run_conformance
 
     specs = [f"{name}:decomposed" if decomposed else name for name in target or ["reference"]] + list(peer or ())
     with reporting(json) as report, progress("conformance") as bar:

@@ -61,7 +61,7 @@ def _show_ops(report: Report, name: str, rows: list[dict[str, Any]], shown: int 
 def _against_onnxruntime(sound: Any, heard: Any) -> dict[str, Any]:
     """onnxruntime on the same clip: its text, and how near the scores are while both have chosen the same tokens."""
     from assay.errors import NotFound
-    from assay.evidence.compare import signal
+    from assay.evidence.compare.arrays import signal
     from assay.evidence.peers import open_onnxruntime, peer_version
     from assay.zoo.moonshine import Moonshine
 

@@ -15,7 +15,7 @@ _SHOWN = 30
 
 def show(report: Report, watch: Watch) -> None:
     """Transcribe the clip with Whisper tiny.en; show where every aten op ran, and how far eager and noise are."""
-    from assay.runtime.torch_graphs import recording
+    from assay.runtime.torch.graphs import recording
     from assay.zoo.moonshine import clip_path, read_speech
     from assay.zoo.whisper import RATE, load_whisper
 
@@ -56,7 +56,7 @@ def _compiled(model: Any, mode: str) -> Any:
 
 def _placed(graphs: Sequence[Any]) -> list[dict[str, Any]]:
     """For each aten op: how many nodes, what became of them, where they run, and why not on the target."""
-    from assay.runtime.torch_accounts import STATUSES, account
+    from assay.runtime.torch.accounts import STATUSES, account
 
     nodes = [node for index, graph in enumerate(graphs) for node in account(index, graph, _TARGET, {})]
     rows: list[dict[str, Any]] = []
@@ -71,7 +71,7 @@ def _placed(graphs: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 def _show_ops(report: Report, graphs: Sequence[Any], rows: list[dict[str, Any]]) -> None:
-    from assay.runtime.torch_accounts import STATUSES
+    from assay.runtime.torch.accounts import STATUSES
 
     report.text()
     title = f"{sum(row['nodes'] for row in rows)} nodes of {len(rows)} aten ops in {len(graphs)} graphs"
@@ -98,8 +98,8 @@ def _against_eager(model: Any, sound: Any, heard: Any, watch: Watch) -> dict[str
     distance between the oracle's two modes."""
     import numpy as np
 
-    from assay.evidence.compare import closeness, merged, signal
-    from assay.evidence.compare_models import allowed_error, noise_floor
+    from assay.evidence.compare.arrays import closeness, merged, signal
+    from assay.evidence.compare.models import allowed_error, noise_floor
     from assay.zoo.whisper import Transcriber
 
     watch.doing("eager")

@@ -18,7 +18,7 @@ def mutate(
     json: JsonOption = None,
 ) -> None:
     """Damage models in many ways and check that each runs or gives a typed error with a place and a hint."""
-    from assay.evidence.hardening import run_mutations, table
+    from assay.evidence.mutate.run import run_mutations, table
 
     with reporting(json) as report, progress("mutants") as bar:
         bar.update(bar.task_ids[0], total=count)

@@ -17,9 +17,9 @@ from assay.cli.numbers import MOST_SECONDS, MOST_WORKERS, count_option, number_o
 from assay.cli.output import DIFFERS, JsonOption, Report, progress
 from assay.errors import NotFound
 from assay.evidence.json_lines import written
-from assay.evidence.opinfo_records import DTYPES, Finding, Run, read
-from assay.evidence.opinfo_summary import FAILED, failures, opaque_ops, summary
-from assay.evidence.opinfo_workers import Settings
+from assay.evidence.opinfo.records import DTYPES, Finding, Run, read
+from assay.evidence.opinfo.summary import FAILED, failures, opaque_ops, summary
+from assay.evidence.opinfo.workers import Settings
 from assay.runtime.targets import check_target
 
 OpsOption = Annotated[
@@ -64,8 +64,8 @@ def opinfo(
     and backend and one for the whole, at last the summary.
     """
     check_target(target)
-    from assay.evidence.opinfo import check_peers, check_resumed, header, list_units, run_units
-    from assay.evidence.opinfo_page import write_page
+    from assay.evidence.opinfo.page import write_page
+    from assay.evidence.opinfo.run import check_peers, check_resumed, header, list_units, run_units
 
     check_peers(peer or ())
 

@@ -83,7 +83,7 @@ def sweep(
     wanted = targets or ["cpu"]
     for each in wanted:
         check_target(each)
-    from assay.evidence.bench_machine import cores
+    from assay.evidence.machine import cores
     from assay.evidence.records import read
     from assay.evidence.records.merge import merged
     from assay.evidence.sweep.executors import make_executor

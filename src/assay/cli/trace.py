@@ -51,7 +51,7 @@ def trace(
     with reporting(json) as report:
         require("torch")
         check_target(target)
-        from assay.runtime.torch_trace import trace as write
+        from assay.runtime.torch.trace import trace as write
 
         traced, calls = _model(model)
         settings: dict[str, Any] = {"backward": backward, "dynamic": dynamic, "force": force}
@@ -122,7 +122,7 @@ def _imported(name: str, run: Any) -> Any:
 
 def _made(text: str, module: ModuleType, name: str) -> tuple[Any, list[Any]]:
     """What a factory returns: (model, args) or (model, args, kwargs)."""
-    from assay.runtime.torch_watch import Arguments
+    from assay.runtime.torch.watch import Arguments
 
     factory = getattr(module, name, None)
     if not callable(factory):

@@ -10,7 +10,7 @@ import onnx
 import onnxruntime as ort
 from onnx import helper
 
-from assay.evidence.compare import closeness
+from assay.evidence.compare.arrays import closeness
 from assay.frontends.onnx import load
 from assay.ops.lowering import lower
 from assay.targets.reference import ReferenceTarget

@@ -12,10 +12,10 @@ import pytest
 from onnx import TensorProto, helper, parser
 
 from assay.errors import AssayError, LimitExceeded, LowerFailed, RunFailed
-from assay.evidence.compare import closeness
+from assay.evidence.compare.arrays import closeness
 from assay.frontends.onnx import load
+from assay.ops.definitions.regex import compile_pattern
 from assay.ops.lowering import lower
-from assay.ops.regex import compile_pattern
 from assay.targets.reference import ReferenceTarget
 
 onnxruntime.set_default_logger_severity(4)

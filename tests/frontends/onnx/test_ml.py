@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from assay.errors import AssayError
-from assay.evidence.compare import closeness
+from assay.evidence.compare.arrays import closeness
 from assay.frontends.onnx import load
 from assay.ops.lowering import lower
 from assay.targets.reference import ReferenceTarget

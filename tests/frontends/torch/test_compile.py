@@ -14,7 +14,7 @@ import assay
 from assay.errors import BadFeed
 from assay.frontends.torch import import_fx
 from assay.ops.lowering import lower
-from assay.runtime.torch_backend import Options, options_from
+from assay.runtime.torch.backend import Options, options_from
 
 
 class Small(nn.Module):

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from assay.evidence.fuzz.torch_plain import PLAIN
 from assay.frontends.torch import registry
-from assay.runtime.torch_graphs import recording
+from assay.runtime.torch.graphs import recording
 
 REAL: dict[str, Any] = {"cond": torch.cond, "while_loop": while_loop, "map_": map_, "scan": scan}
 

@@ -11,7 +11,7 @@ import torch
 
 from assay.errors import AssayError
 from assay.ops import CORE
-from assay.runtime import torch_backend
+from assay.runtime.torch import backend as torch_backend
 
 mpmath = pytest.importorskip("mpmath")
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils._pytree import tree_leaves
 
-from assay.runtime.torch_graphs import CompiledGraph, observing, recording
+from assay.runtime.torch.graphs import CompiledGraph, observing, recording
 from assay.targets.base import Event
 
 

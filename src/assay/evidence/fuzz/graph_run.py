@@ -1,7 +1,8 @@
 """Fuzzing: random valid graphs, on whose results the oracle and its peers must agree.
 
-The verdict rests on the noise floor (`assay.evidence.noise`), not on a hand-set tolerance. A disagreement is shrunk to
-a minimal graph and printed as IR text. What a peer left out, what is undecided and what is known to deviate is counted.
+The verdict rests on the noise floor (`assay.evidence.compare.noise`), not on a hand-set tolerance. A disagreement is
+shrunk to a minimal graph and printed as IR text. What a peer left out, what is undecided and what is known to deviate
+is counted.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from assay.errors import NotFound
-from assay.evidence.compare import Closeness
+from assay.evidence.compare.arrays import Closeness
+from assay.evidence.compare.noise import Noise, noise_of
 from assay.evidence.fuzz.graph_cases import (
     Case,
     NotComputed,
@@ -27,7 +29,6 @@ from assay.evidence.fuzz.graph_cases import (
     without,
 )
 from assay.evidence.fuzz.graph_peers import DEVIATES, KINDS, PEERS, Answer, Peer
-from assay.evidence.noise import Noise, noise_of
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.printer import print_graph
 

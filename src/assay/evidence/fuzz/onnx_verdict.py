@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from assay.errors import AssayError
-from assay.evidence.compare import closeness, epsilon
+from assay.evidence.compare.arrays import closeness, epsilon
 from assay.evidence.fuzz.onnx_cases import Case
 from assay.evidence.fuzz.onnx_deviations import DECLINED, DEVIATIONS, ORT, PEERS, Deviation
 from assay.evidence.fuzz.onnx_grow import Growth, Made

@@ -17,8 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from assay.evidence.fuzz.torch_plain import PLAIN
 from assay.evidence.fuzz.torch_program import Program, Turn, namespace
-from assay.evidence.opinfo_cases import in_f64
-from assay.evidence.opinfo_verdicts import Outcome
+from assay.evidence.opinfo.cases import in_f64
+from assay.evidence.opinfo.verdicts import Outcome
 from assay.frontends.torch.types import default_dtype
 
 _torch = cast(Any, torch)

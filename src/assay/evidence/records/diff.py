@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from assay.evidence.bench_machine import DISTURBED
+from assay.evidence.machine import DISTURBED
 from assay.evidence.records.merge import merged
 from assay.evidence.records.schema import Case, Cause, Output, Record
 

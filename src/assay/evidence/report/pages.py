@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from assay.evidence.bench_machine import DISTURBED
+from assay.evidence.machine import DISTURBED
 from assay.evidence.records.schema import STATUSES
 from assay.evidence.report.base import UNKNOWN, Base, Failure, said
 from assay.evidence.report.cells import Cell, Column, Kind, Link, Table, number, written

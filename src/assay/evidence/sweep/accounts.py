@@ -15,9 +15,9 @@ from assay.evidence.records import Configuration, OpUse, Transfers
 from assay.frontends.torch.types import dtype_of, is_carried
 from assay.ir.types import size_in_bytes
 from assay.runtime.partition import Plan, crossings
-from assay.runtime.torch_accounts import AtenNode, calls_of
-from assay.runtime.torch_explain import TorchExplanation
-from assay.runtime.torch_watch import Watched
+from assay.runtime.torch.accounts import AtenNode, calls_of
+from assay.runtime.torch.explain import TorchExplanation
+from assay.runtime.torch.watch import Watched
 
 _OWN_WORDS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 

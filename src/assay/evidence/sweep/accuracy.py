@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from assay.evidence.compare import closeness, signal
-from assay.evidence.compare_models import allowed_error
+from assay.evidence.compare.arrays import closeness, signal
+from assay.evidence.compare.models import allowed_error
 from assay.evidence.records import Output
 from assay.ir import dtypes
 from assay.ir.dtypes import Array

@@ -22,8 +22,8 @@ from assay.ir.dtypes import Array
 from assay.limits import DEFAULT
 from assay.ops.registry import widen
 from assay.runtime.targets import make_target
-from assay.runtime.torch_accounts import calls_of
-from assay.runtime.torch_backend import Options, compile_graph
+from assay.runtime.torch.accounts import calls_of
+from assay.runtime.torch.backend import Options, compile_graph
 
 
 @dataclass(frozen=True, slots=True)

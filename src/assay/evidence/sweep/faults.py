@@ -211,8 +211,8 @@ def _target(changed: Callable[[Any, str], None]) -> Callable[[str], Patch]:
     """Every target that the backend makes, changed."""
 
     def make(op: str) -> Patch:
-        from assay.runtime import torch_backend
         from assay.runtime.targets import make_target
+        from assay.runtime.torch import backend as torch_backend
 
         def broken(*arguments: Any) -> Any:
             target = make_target(*arguments)
@@ -253,12 +253,12 @@ FAULTS: dict[str, Fault] = {
     "build": Fault("the model cannot be built", _raising("assay.evidence.sweep.subjects.find"), *_AT_START),
     "eager": Fault("torch itself cannot run the model", _in_eager, "baseline_failed", "baseline"),
     "trace": Fault(
-        "torch's tracer fails", _raising("assay.runtime.torch_backend.aot_autograd"), "fail_import", "trace"
+        "torch's tracer fails", _raising("assay.runtime.torch.backend.aot_autograd"), "fail_import", "trace"
     ),
     "import": Fault(
-        "a graph cannot be read", _raising("assay.runtime.torch_backend.import_fx"), "fail_import", "import"
+        "a graph cannot be read", _raising("assay.runtime.torch.backend.import_fx"), "fail_import", "import"
     ),
-    "lower": Fault("a graph cannot be lowered", _raising("assay.runtime.torch_backend.lower"), "fail_lower", "lower"),
+    "lower": Fault("a graph cannot be lowered", _raising("assay.runtime.torch.backend.lower"), "fail_lower", "lower"),
     "compile": Fault("the target's compiler crashes", _target(_compile_fails(RuntimeError)), "fail_compile", "compile"),
     "no compiler": Fault("the target cannot compile", _target(_compile_fails(CompileFailed)), *_FELL_BACK, True),
     "refused": Fault("the target refuses the op", _target(_refuse), *_FELL_BACK, True),

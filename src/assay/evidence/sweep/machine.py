@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import assay
-from assay.evidence.bench_machine import described, memory_of
+from assay.evidence.machine import described, memory_of
 from assay.evidence.records import Environment
 
 _PACKAGES = ("torch", "numpy", "ml_dtypes", "torchvision", "timm", "transformers", "diffusers", "ultralytics")

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 from torch import Tensor
 
-from assay.evidence.bench_machine import Watch, cpu_of, forget_peak
+from assay.evidence.machine import Watch, cpu_of, forget_peak
 from assay.evidence.reasons import summary
 from assay.evidence.records import Cause, Output, Record
 from assay.evidence.records.diff import part_of_allowed
@@ -27,9 +27,9 @@ from assay.evidence.sweep.machine import peak_memory
 from assay.evidence.sweep.subjects import Results, Subject, make_subject
 from assay.ir.dtypes import Array
 from assay.ops.registry import widen
-from assay.runtime.torch_backend import Options
-from assay.runtime.torch_explain import GraphBreak, explained
-from assay.runtime.torch_watch import Arguments, Run, Watched, watching
+from assay.runtime.torch.backend import Options
+from assay.runtime.torch.explain import GraphBreak, explained
+from assay.runtime.torch.watch import Arguments, Run, Watched, watching
 
 _PATIENCE = 10.0
 """Seconds after which timed runs end, if there were enough of them."""

@@ -24,8 +24,8 @@ from assay.frontends.torch.types import (
 from assay.ir.dtypes import Array, DType, is_array, read_only
 from assay.ir.graph import Node, Value, used
 from assay.ir.types import Shape, TensorType, Type, UnknownType
+from assay.ops.definitions.opaque import RUNNERS
 from assay.ops.lowering import DIALECTS, Dialect, Lowering
-from assay.ops.opaque import RUNNERS
 from assay.ops.registry import FactMissing
 
 

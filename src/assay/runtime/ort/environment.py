@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import assay
-from assay.ops.random import SEEDS
+from assay.ops.definitions.random import SEEDS
 from assay.runtime.ort.errors import Misfit
 from assay.runtime.ort.providers import get_available_providers
 

@@ -18,7 +18,7 @@ from assay.ir.dtypes import DType, f32, i8, i32, i64, u8
 from assay.ir.graph import Graph, Node, Origin, Value
 from assay.ir.types import TensorType
 from assay.ops import CORE
-from assay.ops.panels import QUAD
+from assay.ops.definitions.panels import QUAD
 from assay.ops.registry import complete_attrs
 from assay.targets.cpu.byte_weights import byte_weight
 from assay.targets.cpu.kernels.matmul import QUADS

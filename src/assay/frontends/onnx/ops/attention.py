@@ -12,7 +12,7 @@ from assay.frontends.onnx.registry import Builder, Results, Source, onnx_op
 from assay.ir import dtypes
 from assay.ir.dtypes import DType, boolean
 from assay.ir.graph import Value
-from assay.ops.attention import attention_parts, cast_to
+from assay.ops.definitions.attention import attention_parts, cast_to
 
 
 def split_heads(b: Builder, x: Value, heads: int) -> Value:

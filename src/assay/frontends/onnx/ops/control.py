@@ -11,7 +11,7 @@ from assay.frontends.onnx.registry import Builder, Results, Source, onnx_op
 from assay.ir import dtypes
 from assay.ir.graph import Graph, Value
 from assay.ir.types import TensorType, Type
-from assay.ops.control import settled
+from assay.ops.definitions.control import settled
 from assay.ops.registry import FactMissing
 
 _COUNTER = TensorType(dtypes.i64, ())

@@ -15,7 +15,7 @@ from assay.frontends.onnx.registry import Builder, Results, Source, onnx_op, rul
 from assay.frontends.onnx.schema import defaults_of, version_of
 from assay.ir import dtypes
 from assay.ir.graph import Value
-from assay.ops.attention import cast_to
+from assay.ops.definitions.attention import cast_to
 from assay.ops.registry import as_results
 
 microsoft_op = partial(onnx_op, domain="com.microsoft")

@@ -18,7 +18,7 @@ from assay.frontends.onnx.ops.microsoft import microsoft_op
 from assay.frontends.onnx.ops.microsoft_quantized import matmul_integer_to_float
 from assay.frontends.onnx.registry import Builder, Results, Source
 from assay.ir.graph import Value
-from assay.ops.attention import attention_parts, cast_to
+from assay.ops.definitions.attention import attention_parts, cast_to
 from assay.ops.registry import FactMissing, as_results
 
 

@@ -11,7 +11,7 @@ from assay.frontends.onnx.ops.microsoft_quantized import dynamic_quantize_matmul
 from assay.frontends.onnx.ops.recurrent import LSTM_ACTIVATIONS, layer
 from assay.frontends.onnx.registry import Builder, Results, Source
 from assay.ir.graph import Value
-from assay.ops.recurrent import (
+from assay.ops.definitions.recurrent import (
     Cell,
     Step,
     gate_functions,

@@ -16,8 +16,8 @@ from assay.ir import dtypes
 from assay.ir.dtypes import Array, DType
 from assay.ir.graph import Value
 from assay.ir.types import MapType, TensorType, UnknownType
+from assay.ops.definitions.text import strings
 from assay.ops.registry import FactMissing
-from assay.ops.text import strings
 
 ML = "ai.onnx.ml"
 

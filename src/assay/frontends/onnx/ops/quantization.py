@@ -6,7 +6,7 @@ from assay.frontends.onnx.registry import Builder, Results, Source, onnx_op
 from assay.ir import dtypes
 from assay.ir.dtypes import FLOATS, DType
 from assay.ir.graph import Value
-from assay.ops.attention import cast_to
+from assay.ops.definitions.attention import cast_to
 
 
 def _stated(n: Source, name: str) -> DType | None:

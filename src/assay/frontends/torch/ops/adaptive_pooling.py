@@ -12,8 +12,8 @@ from assay.frontends.torch.ops.pooling import batched, over_windows
 from assay.frontends.torch.registry import Builder, Call, Results, aten
 from assay.ir import dtypes
 from assay.ir.graph import Value
+from assay.ops.definitions.reduction import lowest_of
 from assay.ops.parts import scalar_size, volume
-from assay.ops.reduction import lowest_of
 
 
 def _edges(b: Builder, old: Value, new: Value) -> tuple[Value, Value]:

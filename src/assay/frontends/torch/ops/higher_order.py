@@ -10,7 +10,7 @@ from assay.frontends.torch.registry import Builder, Call, Results, aten, leave_t
 from assay.ir import dtypes
 from assay.ir.graph import Graph, Value
 from assay.ir.types import TensorType, Type
-from assay.ops.control import settled
+from assay.ops.definitions.control import settled
 from assay.ops.parts import scalar_size
 
 _COUNTER, _FLAG = TensorType(dtypes.i64, ()), TensorType(dtypes.boolean, ())

@@ -13,7 +13,7 @@ from assay.frontends.torch.registry import Builder, Call, Results, aten, rule_fo
 from assay.ir import dtypes
 from assay.ir.graph import Value
 from assay.ir.types import TensorType
-from assay.ops.reduction import count_parts
+from assay.ops.definitions.reduction import count_parts
 from assay.ops.shapes import axes_of
 
 

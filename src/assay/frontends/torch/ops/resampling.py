@@ -17,8 +17,8 @@ from assay.frontends.torch.registry import Builder, Call, Results, aten
 from assay.ir import dtypes
 from assay.ir.dtypes import Array, DType
 from assay.ir.graph import Value
+from assay.ops.definitions.resize import Line, taps_of
 from assay.ops.parts import scalar_size
-from assay.ops.resize import Line, taps_of
 
 _PLAIN: Mapping[str, Any] = {
     "rounding": "floor",

@@ -8,7 +8,7 @@ from typing import cast
 from assay.ir.dims import Dim, product
 from assay.ir.dtypes import FLOATS, NUMERIC, DType
 from assay.ir.graph import Node
-from assay.ops.pooling import lines
+from assay.ops.definitions.pooling import lines
 from assay.targets.cpu.kernels.elements import computed
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits

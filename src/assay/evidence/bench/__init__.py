@@ -1,0 +1,1 @@
+"""Benchmarks: Assay beside its peers, in turns."""

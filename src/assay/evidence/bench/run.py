@@ -1,0 +1,264 @@
+"""Benchmarks: Assay and its peers on a model, each in a process of its own, which run in turns."""
+
+from __future__ import annotations
+
+import datetime
+import multiprocessing
+import os
+import platform
+import statistics
+import tempfile
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from assay.errors import BadFeed
+from assay.evidence.attempts import exit_text
+from assay.evidence.bench.models import Material, Subject, Truth, make_material, reason_of
+from assay.evidence.bench.peers import ENTRIES
+from assay.evidence.bench.race import Died, Race, Racer, interleave
+from assay.evidence.bench.records import FORMAT, SELF, Match, Result
+from assay.evidence.bench.worker import Failed, Ready, Task, redirect_errors, serve
+from assay.evidence.machine import cpu_of, described
+
+_ENOUGH = 10.0
+"""Seconds after which a contestant is not started once more with filled caches."""
+
+Main: TypeAlias = Callable[[Connection, Task], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How every model is run: `repeat` rounds with turns of about `seconds`; `cold` measures empty caches too.
+
+    With filled caches, a contestant is started `starts` times.
+
+    `form` is what Assay is given of a torch model: the `onnx` file that other runtimes get, or the exported `program`.
+    """
+
+    target: str
+    peers: tuple[str, ...]
+    threads: int
+    form: str = "onnx"
+    repeat: int = 20
+    seconds: float = 0.3
+    cold: bool = True
+    timeout: float = 900.0
+    starts: int = 5
+
+    @property
+    def contestants(self) -> tuple[str, ...]:
+        """All that run, Assay first."""
+        return (SELF, *self.peers)
+
+
+class Process:
+    """A contestant in a process."""
+
+    def __init__(self, task: Task, environment: Mapping[str, str], timeout: float, main: Main = serve) -> None:
+        """`main` is what the process runs."""
+        self._task, self._timeout = task, timeout
+        context = multiprocessing.get_context("spawn")
+        self._line, theirs = context.Pipe()
+        self._process: SpawnProcess = context.Process(target=main, args=(theirs, task), daemon=False)
+        with _environment(environment):
+            self._process.start()
+        theirs.close()
+
+    def ready(self) -> Ready:
+        """How the preparation went; Died if it did not."""
+        return self._reply()
+
+    def turn(self, count: int) -> list[float]:
+        """The seconds that each of `count` inferences took."""
+        try:
+            self._line.send(count)
+        except OSError:
+            raise Died(self._end()) from None
+        return self._reply()
+
+    def cpu(self) -> float | None:
+        """The CPU time of the process so far, on Linux."""
+        return cpu_of(self._process.pid)
+
+    def stop(self) -> None:
+        """End the process; it has some time to end itself."""
+        self._line.close()
+        self._process.join(5.0)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+    def _reply(self) -> Any:
+        try:
+            if not self._line.poll(self._timeout):
+                self._process.kill()
+                self._process.join()
+                raise Died(f"took longer than {self._timeout:g} s")
+            reply = self._line.recv()
+        except (EOFError, OSError):
+            raise Died(self._end()) from None
+        if isinstance(reply, Failed):
+            raise Died(reply.reason)
+        return reply
+
+    def _end(self) -> str:
+        """How the process ended, and the last that it said."""
+        self._process.join(5.0)
+        said = ""
+        with suppress(OSError):
+            said = self._task.log.read_text(errors="replace").rstrip().rpartition("\n")[2]
+        return f"the process died with {exit_text(self._process.exitcode)}" + (f": {said[:200]}" if said else "")
+
+
+@contextmanager
+def _environment(changes: Mapping[str, str]) -> Generator[None]:
+    before = dict(os.environ)
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def header(settings: Settings, command: str) -> dict[str, Any]:
+    """The first line of a run's records."""
+    packages = dict.fromkeys(ENTRIES[name].package for name in settings.contestants)
+    versions = {each.package: each.version() or "absent" for each in ENTRIES.values() if each.package in packages}
+    return {
+        "record": "run",
+        "format": FORMAT,
+        "command": command,
+        "date": f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC",
+        "machine": described(),
+        "versions": {**versions, "Python": platform.python_version()},
+        **_asked(settings),
+    }
+
+
+def _asked(settings: Settings) -> dict[str, Any]:
+    found = {key: getattr(settings, key) for key in ("target", "form", "threads", "repeat", "seconds", "cold")}
+    return {**found, "peers": list(settings.peers)}
+
+
+def check_resumed(before: Mapping[str, Any], settings: Settings) -> None:
+    """BadFeed if an earlier run was about something else."""
+    for key, value in _asked(settings).items():
+        if before.get(key) != value:
+            raise BadFeed(
+                f"the run to resume had {key} {before.get(key)}, this one has {value}",
+                hint="give the same options, or start anew without --resume",
+            )
+
+
+def environment(threads: int, caches: Path | None) -> dict[str, str]:
+    """What a contestant's process starts with; with `caches`, everything that it keeps on disk goes there."""
+    count = str(threads)
+    found = {
+        "OMP_NUM_THREADS": count,
+        "OPENBLAS_NUM_THREADS": count,
+        "MKL_NUM_THREADS": count,
+        # oneDNN's AMX kernels end eager's bf16 products with an illegal instruction where the kernel denies the tiles.
+        "ONEDNN_MAX_CPU_ISA": os.environ.get("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16"),
+    }
+    if caches is not None:
+        names = ("ASSAY_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "XDG_CACHE_HOME")
+        found |= {name: str(caches / name.lower()) for name in names}
+    return found
+
+
+def run_model(subject: Subject, settings: Settings, tell: Callable[[str], None] = lambda text: None) -> Match:
+    """All contestants on one model; what goes wrong with one of them is in its result."""
+    with tempfile.TemporaryDirectory(prefix="assay-bench-") as place, ExitStack() as stack:
+        folder = Path(place)
+        results = {name: Result(subject.name, name) for name in settings.contestants}
+        tell("exporting")
+        try:
+            material, truth = _material(subject, folder / "model", settings)
+        except Exception as error:  # whatever the model's own code raises
+            for result in results.values():
+                result.status, result.reason = "failed", f"no model to run: {reason_of(error)}"
+            return Match(subject.name, results)
+        racers: dict[str, Racer] = {}
+        for name, result in results.items():
+            tell(f"{name} prepares")
+            given = replace(material, program=None) if (name, settings.form) == (SELF, "onnx") else material
+            result.reason = ENTRIES[name].refusal(given)
+            if result.reason:
+                result.status = "absent"
+                continue
+            task = Task(name, given, settings.threads, settings.target, folder / f"{name}.log")
+            try:
+                process = _prepared(task, result, truth, settings, stack)
+            except Died as death:
+                result.status, result.reason = "failed", str(death)
+                continue
+            if result.status == "ok":
+                racers[name] = process
+            else:
+                process.stop()
+        rounds = settings.repeat
+        race = interleave(racers, rounds, settings.seconds, lambda done: tell(f"round {done} of {rounds}"))
+    for name in racers:
+        _note(results[name], name, race)
+    return Match(subject.name, results, [each.others for each in race.rounds])
+
+
+def _material(subject: Subject, folder: Path, settings: Settings) -> tuple[Material, Truth]:
+    """The model's forms, made in a process of its own."""
+    with_onnx = settings.form == "onnx" or any("onnx" in ENTRIES[name].forms for name in settings.peers)
+    context = multiprocessing.get_context("spawn")
+    log = folder.with_suffix(".log")
+    with (
+        _environment(environment(settings.threads, None)),
+        ProcessPoolExecutor(1, context, redirect_errors, (log,)) as pool,
+    ):
+        return pool.submit(make_material, subject, folder, with_onnx).result()
+
+
+def _prepared(task: Task, result: Result, truth: Truth, settings: Settings, stack: ExitStack) -> Process:
+    """The contestant's process, ready to run; what it took, and how right it is, goes into `result`."""
+    caches = task.log.with_suffix(".caches") if settings.cold else None
+
+    def started() -> Process:
+        process = Process(task, environment(settings.threads, caches), settings.timeout)
+        stack.callback(process.stop)
+        return process
+
+    if settings.cold:
+        process = started()
+        result.cold = process.ready().prepared
+        process.stop()
+    process, ready, result.warm = _warm(started, settings.starts)
+    result.first_run = ready.first_run
+    result.peak, result.kept, result.placed, result.left = ready.peak, ready.kept, ready.placed, ready.left
+    verdict = truth.judge(ready.outputs)
+    result.error, result.allowed = verdict.error, verdict.allowed
+    if verdict.complaint:
+        result.status, result.reason = "wrong", verdict.complaint
+    return process
+
+
+def _warm(started: Callable[[], Process], starts: int) -> tuple[Process, Ready, float]:
+    """A process that is ready, and what that took: the median of `starts`, of fewer if they take long."""
+    seconds: list[float] = []
+    while True:
+        process = started()
+        ready = process.ready()
+        seconds.append(ready.prepared)
+        if len(seconds) == starts or sum(seconds) >= _ENOUGH:
+            return process, ready, statistics.median(seconds)
+        process.stop()
+
+
+def _note(result: Result, name: str, race: Race) -> None:
+    result.turns = [each.turns[name] for each in race.rounds if name in each.turns]
+    result.iterations, result.idle = race.iterations.get(name, 0), race.idle.get(name)
+    if name in race.fallen:
+        result.status, result.reason = "failed", race.fallen[name]

@@ -1,0 +1,1 @@
+"""The official ONNX suite on targets and peers."""

@@ -1,0 +1,1 @@
+"""Damaged models: each must run or be refused properly."""

@@ -1,0 +1,191 @@
+"""Feeding damaged models to the importer and the oracle, and seeing that each gives a result or a typed error.
+
+Every mutant is loaded and, if it loads, run on small random inputs, in a worker process whose memory is limited.
+A worker that dies or does not answer in time is replaced, and the mutant it had is a failure.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+
+from assay.errors import AssayError, BadFeed
+from assay.evidence.mutate.corpus import corpus
+from assay.evidence.mutate.mutations import mutant
+from assay.frontends.onnx import load
+from assay.ir.dims import UNKNOWN, Dim, evaluate, symbols
+from assay.ir.graph import Graph
+from assay.ir.types import OptionalType, SequenceType, TensorType, Type
+from assay.limits import Limits
+from assay.ops.samples import draw
+from assay.runtime.session import Session, SessionOptions
+
+TIGHT = Limits(
+    model_bytes=1 << 20,
+    nodes=2_000,
+    nesting=16,
+    tensor_bytes=32 << 20,
+    sequence_length=10_000,
+    loop_iterations=2_000,
+)
+"""What the mutants may ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one mutant. `verdict` is ran, refused (a typed error with a place) or failed."""
+
+    index: int
+    kind: str
+    verdict: str
+    detail: str = ""
+
+
+@dataclass
+class HardeningReport:
+    """Counts by kind of damage and verdict, and every failure."""
+
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    failures: list[Outcome] = field(default_factory=list[Outcome])
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one mutant."""
+        self.counts[outcome.kind, outcome.verdict] += 1
+        if outcome.verdict == "failed":
+            self.failures.append(outcome)
+
+    @property
+    def total(self) -> int:
+        """How many mutants were tried."""
+        return sum(self.counts.values())
+
+
+def attempt(index: int, kind: str, data: bytes) -> Outcome:
+    """Load and run one mutant."""
+    try:
+        graph = load(data, TIGHT)
+        session = Session(graph, SessionOptions(limits=TIGHT))
+        session.run(random_feeds(graph, index))
+    except AssayError as error:
+        if isinstance(error, BadFeed) or (error.where and error.hint):
+            return Outcome(index, kind, "refused", type(error).__name__)
+        return Outcome(index, kind, "failed", f"{type(error).__name__} without a place or a hint: {error}")
+    except Exception as error:
+        return Outcome(index, kind, "failed", f"{type(error).__name__}: {error}")
+    return Outcome(index, kind, "ran")
+
+
+def random_feeds(graph: Graph, seed: int) -> dict[str, Any]:
+    """Small random inputs that fit the declared types; named dims are 3."""
+    rng = np.random.default_rng(seed)
+    pairs = zip(graph.input_names, graph.inputs, strict=True)
+    return {name: _random(rng, value.type) for name, value in pairs}
+
+
+def _random(rng: np.random.Generator, kind: Type) -> Any:
+    if isinstance(kind, TensorType):
+        return draw(rng, kind.dtype, [_small(dim) for dim in kind.shape or ()])
+    if isinstance(kind, SequenceType):
+        return [_random(rng, kind.elem)]
+    return _random(rng, kind.elem) if isinstance(kind, OptionalType) else None
+
+
+def _small(dim: Dim) -> int:
+    """A declared size, or 3 for an open one; absurd sizes are cut, which makes a wrong feed and a clear refusal."""
+    size = 3 if dim is UNKNOWN else evaluate(dim, dict.fromkeys(symbols(dim), 3))
+    return min(3 if size is None else size, 64)
+
+
+def run_mutations(
+    count: int,
+    seed: int = 0,
+    *,
+    workers: int = 2,
+    seconds: float = 20.0,
+    memory: int = 4 << 30,
+    progress: Callable[[int], None] | None = None,
+) -> HardeningReport:
+    """Try `count` mutants in `workers` processes; each may take `seconds` and `memory` bytes."""
+    report = HardeningReport()
+    pool = [_Worker(range(i, count, workers), seed, memory) for i in range(workers)]
+    while any(not worker.finished for worker in pool):
+        for worker in pool:
+            for outcome in worker.outcomes(seconds):
+                report.add(outcome)
+                if progress is not None:
+                    progress(1)
+    return report
+
+
+class _Worker:
+    """A process that works through mutants, replaced when it dies or hangs."""
+
+    def __init__(self, indices: Sequence[int], seed: int, memory: int) -> None:
+        self._left = list(reversed(indices))
+        self._seed, self._memory = seed, memory
+        self._start()
+
+    @property
+    def finished(self) -> bool:
+        return not self._left
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        arguments = (theirs, self._left[::-1], self._seed, self._memory)
+        self._process = context.Process(target=_work, args=arguments, daemon=True)
+        self._process.start()
+        theirs.close()
+        self._heard = time.monotonic() + 30  # a fresh process has to import everything first
+
+    def outcomes(self, seconds: float) -> Iterator[Outcome]:
+        """What the worker has to tell; a mutant that killed or stopped it is a failure."""
+        try:
+            while not self.finished and self._pipe.poll(0.05):
+                outcome: Outcome = self._pipe.recv()
+                self._heard = time.monotonic()
+                self._left.pop()
+                yield outcome
+        except EOFError:
+            yield self._replaced(f"the process died (exit code {self._process.exitcode})")
+        if not self.finished and time.monotonic() - self._heard > seconds:
+            yield self._replaced(f"no answer within {seconds:.0f} s")
+
+    def _replaced(self, reason: str) -> Outcome:
+        self._process.kill()
+        self._process.join()
+        index = self._left.pop()
+        kind, _ = mutant(_models(), index, self._seed)
+        if self._left:
+            self._start()
+        return Outcome(index, kind, "failed", reason)
+
+
+def _models() -> list[bytes]:
+    return [model.SerializeToString() for model in corpus().values()]
+
+
+def _work(pipe: Connection, indices: Sequence[int], seed: int, memory: int) -> None:
+    """What a worker process does."""
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    models = _models()
+    for index in indices:
+        kind, data = mutant(models, index, seed)
+        pipe.send(attempt(index, kind, data))
+    pipe.close()
+
+
+def table(report: HardeningReport) -> Mapping[str, Mapping[str, int]]:
+    """Counts by kind of damage, then verdict."""
+    kinds = sorted({kind for kind, _ in report.counts})
+    return {kind: {v: report.counts[kind, v] for v in ("ran", "refused", "failed")} for kind in kinds}

@@ -1,0 +1,1 @@
+"""PyTorch's op database through `torch.compile`."""

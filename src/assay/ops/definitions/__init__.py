@@ -1,0 +1,1 @@
+"""The definitions of the core ops, one file a family."""

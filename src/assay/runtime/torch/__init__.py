@@ -1,0 +1,1 @@
+"""Assay as a backend of `torch.compile`."""
