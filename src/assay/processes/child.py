@@ -88,7 +88,7 @@ def _answered(wire: Any, line: Any, handle: Callable[[Any, Callable[[Any], None]
     """Answer one request; False if there will be none."""
     try:
         _, request = line.receive()
-    except EOFError:
+    except wire.Closed:
         return False
     try:
         line.send(wire.REPLY, handle(request, lambda message: line.send(wire.TOLD, message)))

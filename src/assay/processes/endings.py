@@ -51,23 +51,27 @@ class Ending:
 
 
 class WorkerFailed(RunFailed):
-    """A request to a worker process came to nothing; `where` is the request."""
+    """A request to a worker process came to nothing; `where` is the request, `reason` says why in few words."""
 
     usual_hint = "the next request starts another process"
+    reason = ""
+    traceback = ""
+    """Of an error that the service raised: where it was raised, as Python prints it."""
 
 
 class WorkerDied(WorkerFailed):
     """The worker process ended, or had to be ended, before it replied."""
 
     def __init__(self, ending: Ending, asked: str) -> None:
-        self.ending = ending
+        self.ending, self.reason = ending, ending.text
         said = f"\n{ending.said}" if ending.said else ""
         super().__init__(f"{ending.text}{said}", where=asked)
 
 
 class WorkerRaised(WorkerFailed):
-    """The service raised an error. The worker lives on; one that cannot be set up is ended."""
+    """The service raised an error of a `kind`. The worker lives on; one that cannot be set up is ended."""
 
     def __init__(self, kind: str, text: str, traceback: str, asked: str) -> None:
         self.kind, self.text, self.traceback = kind, text, traceback
-        super().__init__(f"{kind}: {text}", where=asked, hint="the error's `traceback` shows where in the worker")
+        self.reason = f"{kind}: {text}"
+        super().__init__(self.reason, where=asked, hint="the error's `traceback` shows where in the worker")

@@ -218,7 +218,7 @@ class Nursery:
     """A process that has imported modules, so that workers which need them are forked from it at once.
 
     It starts with its first worker and ends with `close` or with this process. Its workers see what those modules did
-    to the environment. Safe for several threads. For Linux.
+    to the environment. Safe for several threads.
     """
 
     def __init__(self, preload: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
@@ -226,6 +226,11 @@ class Nursery:
         self._lock = threading.Lock()
         self._running: Running | None = None
         self._ends: weakref.finalize[..., Nursery] | None = None
+
+    @staticmethod
+    def possible() -> bool:
+        """Whether this system can have one; Linux can."""
+        return hasattr(os, "pidfd_open")
 
     def fork(self, launch: Launch, descriptors: Sequence[int], waiting: Callable[[], None]) -> Handle:
         """A new worker; WorkerDied if the modules cannot be imported."""

@@ -59,6 +59,10 @@ class BadFrame(Exception):
     """What came along the wire is no frame, or holds what it must not."""
 
 
+class Closed(Exception):
+    """The other end of the wire is closed."""
+
+
 class CannotSend(Exception):
     """A value that the encoding does not have."""
 
@@ -293,7 +297,7 @@ def decode(body: memoryview, buffers: Sequence[memoryview], codec: int = PLAIN) 
 class Line:
     """One end of the wire. `idle` is called whenever the socket's timeout passes; what it raises is raised.
 
-    Sending is safe from several threads; one thread may receive. EOFError when the other end is closed.
+    Sending is safe from several threads; one thread may receive. `Closed` when the other end is.
     """
 
     def __init__(self, end: socket.socket, codec: int, idle: Callable[[], None] = lambda: None) -> None:
@@ -360,6 +364,8 @@ class Line:
             except TimeoutError:
                 self._idle()
                 continue
+            except ConnectionError as error:
+                raise Closed from error
             left, extra = left[sent:], []
 
     def _head(self) -> tuple[memoryview, int | None]:
@@ -371,8 +377,10 @@ class Line:
                 break
             except TimeoutError:
                 self._idle()
+            except ConnectionError as error:
+                raise Closed from error
         if not data:
-            raise EOFError
+            raise Closed
         found = array.array("i", b"".join(bytes(each[:size]) for _, _, each in extra))
         try:
             return memoryview(data + bytes(self._read(_HEADER.size - len(data)))), found[0] if found else None
@@ -391,8 +399,10 @@ class Line:
             except TimeoutError:
                 self._idle()
                 continue
+            except ConnectionError as error:
+                raise Closed from error
             if not count:
-                raise EOFError
+                raise Closed
             left = left[count:]
         return whole
 

@@ -92,6 +92,11 @@ class Worker:
         live = self._live
         return None if live is None else live.running.handle.pid
 
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closing.is_set()
+
     def start(self) -> None:
         """Start the process if there is none; a request does that too."""
         with self._lock:
@@ -180,7 +185,7 @@ class Worker:
             raise WorkerDied(live.running.ending(broken.how, broken.limit), name) from None
         except wire.BadFrame as error:
             raise WorkerDied(live.running.ending("protocol", detail=str(error)), name) from None
-        except (EOFError, OSError):
+        except wire.Closed:
             raise WorkerDied(live.running.death(), name) from None
         finally:
             if not reusable:
@@ -230,7 +235,7 @@ class _Patience:
         """As `look`, when nothing came for a while: the process may be dead, and a fork of it hold its line."""
         self.look()
         if self.handle is not None and self.handle.ended(0) is not None:
-            raise EOFError
+            raise wire.Closed
 
     def _memory(self) -> int:
         return 0 if self.handle is None else stated(f"/proc/{self.handle.pid}/status", "VmRSS") or 0
