@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import shutil
 import signal
 import struct
@@ -599,6 +600,20 @@ def test_forked_workers(nursery: Nursery) -> None:
         assert "_hang" in error.ending.stack
         last = worker.ask(("pid",))
     assert gone(first, last)
+
+
+@pytest.mark.parametrize("forked", [False, True])
+def test_with_many_files_open(forked: bool, nursery: Nursery) -> None:
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 2000:
+        pytest.skip("so many files may not be open here")
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        with Worker(services.deadly, nursery=nursery if forked else None) as worker:
+            assert died(worker, "exit", 3).ending.number == 3
+            assert worker.ask(("garbage",)) == "fine"
+    finally:
+        for each in opened:
+            os.close(each)
 
 
 def test_a_nursery_that_dies_is_started_again() -> None:

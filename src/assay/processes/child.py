@@ -142,8 +142,15 @@ def die_with(lifeline: int, whom: int) -> None:
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, whom)
     fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([lifeline], [], [], 0)[0]:  # it was closed before the kernel was told
+    if readable(lifeline, 0):  # it was closed before the kernel was told
         os._exit(1)
+
+
+def readable(descriptor: int, seconds: float) -> bool:
+    """Whether there is something to read, or the other end is closed, within some seconds."""
+    found = select.poll()  # select itself takes small descriptors alone
+    found.register(descriptor, select.POLLIN)
+    return bool(found.poll(seconds * 1000))
 
 
 def _kill_at_end(lifeline: int, whom: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import array
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -48,6 +47,11 @@ class Launch:
         names = ("entry", "path", "pickled", "memory", "cpu", "preload")
         told: dict[str, Any] = {name: getattr(self, name) for name in names}
         return json.dumps({**told, "environment": dict(self.environment), **descriptors})
+
+
+def import_path() -> list[str]:
+    """Where this process imports from."""
+    return [str(each) for each in sys.path]
 
 
 class Handle(Protocol):
@@ -99,7 +103,7 @@ class _Forked:
         self._code: int | None = None
 
     def ended(self, seconds: float) -> int | None:
-        if self._code is None and select.select([self._status], [], [], seconds)[0]:
+        if self._code is None and child.readable(self._status, seconds):
             told = os.read(self._status, child.STATUS.size)
             self._code = child.STATUS.unpack(told)[0] if told else self._orphaned()
             os.close(self._status)
@@ -222,7 +226,7 @@ class Nursery:
     """
 
     def __init__(self, preload: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        self._launch = Launch(path=sys.path, preload=tuple(preload), environment=environment or {})
+        self._launch = Launch(path=import_path(), preload=tuple(preload), environment=environment or {})
         self._lock = threading.Lock()
         self._running: Running | None = None
         self._ends: weakref.finalize[..., Nursery] | None = None
@@ -242,7 +246,7 @@ class Nursery:
                 with suppress(OSError):  # a nursery that is dead says nothing below
                     running.line.sendmsg([launch.text().encode()], order)
                 os.close(told)
-                while not select.select([heard], [], [], _LOOK)[0]:
+                while not child.readable(heard, _LOOK):
                     waiting()
                 pid = os.read(heard, child.STATUS.size)
             except BaseException:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 import weakref
@@ -16,7 +15,7 @@ from assay.errors import BadArgument
 from assay.memory import stated
 from assay.processes import wire
 from assay.processes.endings import Ending, How, WorkerDied, WorkerRaised
-from assay.processes.running import Handle, Launch, Nursery, Running, start
+from assay.processes.running import Handle, Launch, Nursery, Running, import_path, start
 
 Tell: TypeAlias = Callable[[Any], None]
 Handler: TypeAlias = Callable[[Any, Tell], Any]
@@ -77,7 +76,7 @@ class Worker:
             raise BadArgument("pickles and forks are for this interpreter", hint="leave out `python`, or both of these")
         entry = service if isinstance(service, str) else _name(service)
         self._launch = Launch(
-            entry, None if python else sys.path, pickled, limits.address_space, limits.cpu, environment or {}
+            entry, None if python else import_path(), pickled, limits.address_space, limits.cpu, environment or {}
         )
         self._arguments, self._limits, self._python = arguments, limits, str(python)
         self._nursery, self._shown = nursery, shown
