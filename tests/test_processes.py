@@ -443,6 +443,8 @@ MALFORMED = {
     "other": b"HTTP/1.1 200 OK\r\n\r\n........",
     "magic": frame(b"n", magic=b"AsW0"),
     "kind": frame(b"n", kind=9),
+    "no error": frame(b"n", kind=wire.FAILED),
+    "no reply": frame(b"n", kind=wire.READY),
     "codec": frame(b"N.", codec=1),
     "no codec": frame(b"N.", codec=7),
     "many buffers": frame(b"", count=1 << 30),

@@ -148,9 +148,14 @@ def die_with(lifeline: int, whom: int) -> None:
 
 def readable(descriptor: int, seconds: float) -> bool:
     """Whether there is something to read, or the other end is closed, within some seconds."""
-    found = select.poll()  # select itself takes small descriptors alone
-    found.register(descriptor, select.POLLIN)
-    return bool(found.poll(seconds * 1000))
+    return bool(_ready([descriptor], seconds))
+
+
+def _ready(descriptors: list[int], seconds: float | None = None) -> list[int]:
+    watched = select.poll()  # select itself takes small descriptors alone
+    for each in descriptors:
+        watched.register(each, select.POLLIN)
+    return [found for found, _ in watched.poll(None if seconds is None else seconds * 1000)]
 
 
 def _kill_at_end(lifeline: int, whom: int) -> None:
@@ -204,7 +209,7 @@ def _nurse(control: socket.socket, preload: list[str]) -> dict[str, Any] | None:
     gc.freeze()
     running: dict[int, tuple[int, int]] = {}
     while True:
-        for ready in select.select([control.fileno(), *running], [], [])[0]:
+        for ready in _ready([control.fileno(), *running]):
             if ready in running:
                 _bury(ready, *running.pop(ready))
                 continue

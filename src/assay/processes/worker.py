@@ -65,7 +65,7 @@ class Worker:
         self,
         service: Callable[..., Handler] | str,
         *arguments: Any,
-        limits: Limits = Limits(),  # noqa: B008
+        limits: Limits | None = None,
         pickled: bool = False,
         python: str | Path = "",
         environment: Mapping[str, str] | None = None,
@@ -74,10 +74,10 @@ class Worker:
     ) -> None:
         if python and (pickled or nursery is not None):
             raise BadArgument("pickles and forks are for this interpreter", hint="leave out `python`, or both of these")
+        limits = limits or Limits()
         entry = service if isinstance(service, str) else _name(service)
-        self._launch = Launch(
-            entry, None if python else import_path(), pickled, limits.address_space, limits.cpu, environment or {}
-        )
+        path = None if python else import_path()
+        self._launch = Launch(entry, path, pickled, limits.address_space, limits.cpu, environment or {})
         self._arguments, self._limits, self._python = arguments, limits, str(python)
         self._nursery, self._shown = nursery, shown
         self._lock = threading.RLock()
@@ -172,11 +172,14 @@ class Worker:
             live.line.send(wire.REQUEST, request)
             while True:
                 kind, value = live.line.receive()
-                live.patience.heard()
                 if kind != wire.TOLD:
                     break
                 told(value)
-            reusable = kind != wire.FAILED or live.ready
+                live.patience.heard()
+            raised = _raised(value, name) if kind == wire.FAILED else None
+            if raised is None and kind != (wire.REPLY if live.ready else wire.READY):
+                raise wire.BadFrame(f"a frame of kind {kind} is no reply")
+            reusable = raised is None or live.ready
         except wire.CannotSend as error:
             reusable = live.ready
             raise BadArgument(f"this cannot be sent to a worker: {error}", where=name) from None
@@ -189,9 +192,17 @@ class Worker:
         finally:
             if not reusable:
                 self.stop()
-        if kind == wire.FAILED:
-            raise WorkerRaised(value["kind"], value["message"], value["traceback"], name)
+        if raised is not None:
+            raise raised
         return value
+
+
+def _raised(told: Any, name: str) -> WorkerRaised:
+    """The error that a worker tells of."""
+    try:
+        return WorkerRaised(str(told["kind"]), str(told["message"]), str(told["traceback"]), name)
+    except (KeyError, TypeError) as error:
+        raise wire.BadFrame("an error was told that is none") from error
 
 
 class _Broken(Exception):
@@ -214,7 +225,7 @@ class _Patience:
         self._begun = self._heard = time.monotonic()
 
     def heard(self) -> None:
-        """A message came."""
+        """A message came and was taken."""
         self._heard = time.monotonic()
         self.look()
 
