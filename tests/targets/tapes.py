@@ -31,7 +31,7 @@ from assay.passes.hoist import hoist
 from assay.targets.cpu import CpuTarget, quads
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.tape import Step, encode
-from assay.targets.cpu.views import Buffer, View
+from assay.targets.shared.views import Buffer, View
 
 FOLDER = Path(__file__).parent / "golden"
 

@@ -19,8 +19,8 @@ from assay.targets.cpu.executable import CpuExecutable
 from assay.targets.cpu.norms import fold_norms
 from assay.targets.cpu.prepack import prepack
 from assay.targets.cpu.registry import EMITTERS
-from assay.targets.cpu.tensors import dtype_of, shape_of, unclear_broadcast
 from assay.targets.cpu.toolchain import shared_toolchain
+from assay.targets.shared.tensors import dtype_of, shape_of, unclear_broadcast
 from assay.targets.threads import Threads, available_threads
 
 __all__ = ["CpuTarget", "kernels"]

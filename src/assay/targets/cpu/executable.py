@@ -25,7 +25,7 @@ from assay.targets.budget import Allowance
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.tape import encode
 from assay.targets.cpu.toolchain import Kernel, Toolchain
-from assay.targets.cpu.views import View
+from assay.targets.shared.views import View
 from assay.targets.threads import Threads
 
 _NO_MEMORY, _TOO_LARGE = -1, -2

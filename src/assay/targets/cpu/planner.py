@@ -15,12 +15,12 @@ from assay.limits import Limits
 from assay.ops.conditions import Condition, at_least, noting
 from assay.ops.registry import CORE
 from assay.targets.cpu import pointwise
-from assay.targets.cpu.fusion import Unit, fuse
 from assay.targets.cpu.registry import EMITTERS
 from assay.targets.cpu.tape import Control, Sizes, Step, Tape
-from assay.targets.cpu.tensors import dtype_of, shape_of
 from assay.targets.cpu.toolchain import Kernel
-from assay.targets.cpu.views import Buffer, View, dense_strides
+from assay.targets.shared.fusion import Unit, fuse
+from assay.targets.shared.tensors import dtype_of, shape_of
+from assay.targets.shared.views import Buffer, View, dense_strides
 
 
 class Planner:

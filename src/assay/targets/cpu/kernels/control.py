@@ -13,7 +13,7 @@ from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.tape import Control
 from assay.targets.cpu.toolchain import template
-from assay.targets.cpu.views import View
+from assay.targets.shared.views import View
 
 
 def _same(a: Type, b: Type) -> bool:

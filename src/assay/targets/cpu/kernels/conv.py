@@ -22,9 +22,9 @@ from assay.targets.cpu.kernels.matmul import (
 )
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
-from assay.targets.cpu.tensors import shape_of
 from assay.targets.cpu.toolchain import template
-from assay.targets.cpu.views import View
+from assay.targets.shared.tensors import shape_of
+from assay.targets.shared.views import View
 
 _SPATIAL = 3
 _ROW_BLOCK, _COLUMN_BLOCK, _ROW_BUDGET, _AT_ONCE = 384, 128, 65536, 2

@@ -11,9 +11,9 @@ from assay.ir.graph import Node
 from assay.targets.cpu import scalar
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
-from assay.targets.cpu.tensors import dtype_of, shape_of
 from assay.targets.cpu.toolchain import template
-from assay.targets.cpu.views import View
+from assay.targets.shared.tensors import dtype_of, shape_of
+from assay.targets.shared.views import View
 
 SCRATCH = 3 << 19
 """Bytes that hold the `workspace` of c/gemm.h in every variant."""

@@ -16,7 +16,7 @@ from assay.targets.cpu.kernels.indexing import gather_rows
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
-from assay.targets.cpu.views import View
+from assay.targets.shared.views import View
 
 _REACH = {"linear": 1, "cubic": 2}
 

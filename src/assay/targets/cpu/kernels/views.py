@@ -8,7 +8,7 @@ from assay.ops.conditions import equal
 from assay.targets.cpu.kernels.movement_copies import slice_by_data
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
-from assay.targets.cpu.tensors import shape_of, unclear_broadcast
+from assay.targets.shared.tensors import shape_of, unclear_broadcast
 
 
 @emits("reshape", reads=(0,), view=True)
