@@ -24,7 +24,8 @@ from assay.targets.base import Event, Observer
 from assay.targets.budget import Allowance
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.tape import encode
-from assay.targets.cpu.toolchain import Kernel, Toolchain
+from assay.targets.cpu.toolchain import Toolchain
+from assay.targets.shared.artifacts import Kernel
 from assay.targets.shared.views import View
 from assay.targets.threads import Threads
 

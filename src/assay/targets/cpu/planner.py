@@ -17,7 +17,7 @@ from assay.ops.registry import CORE
 from assay.targets.cpu import pointwise
 from assay.targets.cpu.registry import EMITTERS
 from assay.targets.cpu.tape import Control, Sizes, Step, Tape
-from assay.targets.cpu.toolchain import Kernel
+from assay.targets.shared.artifacts import Kernel
 from assay.targets.shared.fusion import Unit, fuse
 from assay.targets.shared.tensors import dtype_of, shape_of
 from assay.targets.shared.views import Buffer, View, dense_strides

@@ -15,7 +15,7 @@ from assay.ir.dims import Dim, eq, product
 from assay.ir.graph import Node, Value
 from assay.targets.cpu import scalar
 from assay.targets.cpu.tape import Step
-from assay.targets.cpu.toolchain import Kernel
+from assay.targets.shared.artifacts import Kernel
 from assay.targets.shared.tensors import dtype_of, shape_of
 from assay.targets.shared.views import View
 

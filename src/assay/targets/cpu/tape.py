@@ -12,7 +12,7 @@ import numpy as np
 
 from assay.ir.dims import Atom, Dim, Expr
 from assay.ir.graph import Node
-from assay.targets.cpu.toolchain import Kernel
+from assay.targets.shared.artifacts import Kernel
 from assay.targets.shared.views import Buffer, View
 
 _OPS = {"constant": 0, "+": 1, "*": 2, "//": 3, "%": 4, "min": 5, "max": 6}

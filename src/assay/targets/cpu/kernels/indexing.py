@@ -15,7 +15,8 @@ from assay.targets.cpu import scalar
 from assay.targets.cpu.kernels.elements import MOVABLE, computed
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
-from assay.targets.cpu.toolchain import Kernel, template
+from assay.targets.cpu.toolchain import template
+from assay.targets.shared.artifacts import Kernel
 from assay.targets.shared.tensors import dtype_of, shape_of
 from assay.targets.shared.views import View
 
