@@ -30,7 +30,8 @@ from assay.ops.registry import OpDef, Sample
 from assay.passes.hoist import hoist
 from assay.targets.cpu import CpuTarget, quads
 from assay.targets.cpu.planner import Planner
-from assay.targets.cpu.tape import Step, encode
+from assay.targets.cpu.tape import encode
+from assay.targets.shared.tape import Step
 from assay.targets.shared.views import Buffer, View
 
 FOLDER = Path(__file__).parent / "golden"
@@ -53,8 +54,8 @@ def told(graph: Graph, static: int = 0) -> str:
 def tape(graph: Graph) -> str:
     """The tape of a graph that the target takes: sizes, buffers with their liveness, and steps."""
     plan = Planner(graph, constants(graph), DEFAULT)
-    kernels = [part.kernel for step in plan.tape.steps for part in (step, step.continued) if part is not None]
-    addresses = {kernel: number_of(kernel.source) for kernel in kernels if kernel is not None}
+    kernels = (step.kernel for step in plan.tape.order if step.kernel is not None)
+    addresses = {kernel: number_of(kernel.source) for kernel in kernels}
     encoded = encode(plan.tape, plan.errors, addresses, DEFAULT.tensor_bytes)
     size_ops, _, buffers, operands, *_ = encoded.tables
     used = (view.buffer for step in encoded.order for view in step.operands)

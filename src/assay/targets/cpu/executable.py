@@ -48,8 +48,7 @@ class CpuExecutable:
         constants = {value: _strided(array) for value, array in _constants(graph).items()}
         plan = Planner(graph, constants, limits, fused=fused)
         self._plan = plan
-        parts = [part for step in plan.tape.steps for part in (step, step.continued) if part is not None]
-        kernels = list(dict.fromkeys(part.kernel for part in parts if part.kernel is not None))
+        kernels = list(dict.fromkeys(step.kernel for step in plan.tape.order if step.kernel is not None))
         machine, *libraries = toolchain.load([_MACHINE, *kernels])
         self._machine = _typed(machine)
         addresses = {

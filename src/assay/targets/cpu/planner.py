@@ -16,9 +16,10 @@ from assay.ops.conditions import Condition, at_least, noting
 from assay.ops.registry import CORE
 from assay.targets.cpu import pointwise
 from assay.targets.cpu.registry import EMITTERS
-from assay.targets.cpu.tape import Control, Sizes, Step, Tape
 from assay.targets.shared.artifacts import Kernel
 from assay.targets.shared.fusion import Unit, fuse
+from assay.targets.shared.sizes import Sizes
+from assay.targets.shared.tape import Control, Step, Tape
 from assay.targets.shared.tensors import dtype_of, shape_of
 from assay.targets.shared.views import Buffer, View, dense_strides
 
@@ -314,14 +315,7 @@ def _handed_out(graph: Graph, nodes: Sequence[Node]) -> set[Value]:
 
 def _may_wait(step: Step, later: Sequence[Step]) -> bool:
     """Whether a call may as well run after `later` ones."""
-    written = step.written()
-    return not any(each.touches(buffer) for each in _all(later) for buffer in written) and not any(
-        step.touches(buffer) for each in _all(later) for buffer in each.written()
+    written, parts = step.written(), [part for each in later for part in each.parts]
+    return not any(part.touches(buffer) for part in parts for buffer in written) and not any(
+        step.touches(buffer) for part in parts for buffer in part.written()
     )
-
-
-def _all(steps: Sequence[Step]) -> Iterator[Step]:
-    for step in steps:
-        yield step
-        if step.continued is not None:
-            yield step.continued

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from assay.ir.dims import Dim, eq, product
 from assay.ir.graph import Node, Value
 from assay.targets.cpu import scalar
-from assay.targets.cpu.tape import Step
 from assay.targets.shared.artifacts import Kernel
+from assay.targets.shared.tape import Step
 from assay.targets.shared.tensors import dtype_of, shape_of
 from assay.targets.shared.views import View
 

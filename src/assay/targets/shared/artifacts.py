@@ -1,4 +1,4 @@
-"""Artifacts: what a compiler makes of kernels' sources. Each is made once, and kept by the hash of all it depends on."""
+"""Artifacts: what a compiler makes of kernels' sources, made once and kept by the hash of all that it depends on."""
 
 from __future__ import annotations
 

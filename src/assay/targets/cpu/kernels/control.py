@@ -11,8 +11,8 @@ from assay.ir.types import TensorType, Type
 from assay.targets.cpu import scalar
 from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
-from assay.targets.cpu.tape import Control
 from assay.targets.cpu.toolchain import template
+from assay.targets.shared.tape import Control
 from assay.targets.shared.views import View
 
 
