@@ -29,8 +29,9 @@ from assay.ops.lowering import lower
 from assay.ops.registry import OpDef, Sample
 from assay.passes.hoist import hoist
 from assay.targets.cpu import CpuTarget, quads
-from assay.targets.cpu.planner import Planner
+from assay.targets.cpu.registry import KERNELS
 from assay.targets.cpu.tape import encode
+from assay.targets.shared.planner import Planner
 from assay.targets.shared.tape import Step
 from assay.targets.shared.views import Buffer, View
 
@@ -53,7 +54,7 @@ def told(graph: Graph, static: int = 0) -> str:
 
 def tape(graph: Graph) -> str:
     """The tape of a graph that the target takes: sizes, buffers with their liveness, and steps."""
-    plan = Planner(graph, constants(graph), DEFAULT)
+    plan = Planner(graph, constants(graph), DEFAULT, KERNELS)
     kernels = (step.kernel for step in plan.tape.order if step.kernel is not None)
     addresses = {kernel: number_of(kernel.source) for kernel in kernels}
     encoded = encode(plan.tape, plan.errors, addresses, DEFAULT.tensor_bytes)

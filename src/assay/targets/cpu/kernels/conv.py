@@ -20,9 +20,9 @@ from assay.targets.cpu.kernels.matmul import (
     panel_width,
     sum_bytes,
 )
-from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
+from assay.targets.shared.planner import Planner
 from assay.targets.shared.tensors import shape_of
 from assay.targets.shared.views import View
 

@@ -10,7 +10,7 @@ from assay.ir.dtypes import DType, f16
 from assay.ir.graph import Value
 from assay.ops.shapes import axes_of
 from assay.targets.cpu.kernels.elements import computed
-from assay.targets.cpu.planner import Planner
+from assay.targets.shared.planner import Planner
 from assay.targets.shared.views import View
 
 

@@ -9,9 +9,9 @@ from assay.ir.dims import Dim, eq, product
 from assay.ir.dtypes import FLOATS, NUMERIC, DType
 from assay.ir.graph import Node
 from assay.targets.cpu import scalar
-from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
+from assay.targets.shared.planner import Planner
 from assay.targets.shared.tensors import dtype_of, shape_of
 from assay.targets.shared.views import View
 

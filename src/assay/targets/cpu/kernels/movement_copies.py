@@ -9,10 +9,10 @@ from assay.ir.graph import Node
 from assay.ops.shapes import axes_of, axis_of
 from assay.targets.cpu import scalar
 from assay.targets.cpu.kernels.elements import MOVABLE
-from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
 from assay.targets.shared import tensors
+from assay.targets.shared.planner import Planner
 
 
 def _unclear_fit(node: Node) -> str:

@@ -10,9 +10,9 @@ from assay.ir.graph import Node
 from assay.ops.shapes import axes_of
 from assay.targets.cpu import scalar
 from assay.targets.cpu.kernels.lines import lines, numbers, order_left, packed
-from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
+from assay.targets.shared.planner import Planner
 from assay.targets.shared.tensors import dtype_of
 from assay.targets.shared.views import View
 
