@@ -11,7 +11,7 @@ from assay.ir.graph import Graph, Node
 from assay.limits import Limits
 from assay.ops.lowering import adapt
 from assay.targets.base import YES, Bodies, Executable, Probe, Support
-from assay.targets.cpu import kernels
+from assay.targets.cpu import kernels, ops
 from assay.targets.cpu.compiler import find_compiler, search
 from assay.targets.cpu.executable import CpuExecutable
 from assay.targets.cpu.norms import fold_norms
@@ -21,7 +21,7 @@ from assay.targets.cpu.toolchain import shared_toolchain
 from assay.targets.shared.refusals import untyped
 from assay.targets.threads import Threads, available_threads
 
-__all__ = ["CpuTarget", "kernels"]
+__all__ = ["CpuTarget", "kernels", "ops"]
 
 
 class CpuTarget:

@@ -13,7 +13,7 @@ from assay.ir.graph import Graph, Node, Value, used
 from assay.ir.types import symbol_axes
 from assay.limits import Limits
 from assay.ops.conditions import Condition, at_least, noting
-from assay.ops.registry import CORE
+from assay.ops.registry import OPS
 from assay.targets.shared import pointwise
 from assay.targets.shared.artifacts import Kernel
 from assay.targets.shared.fusion import Unit, fuse
@@ -272,7 +272,7 @@ def _conditions(node: Node) -> list[Condition]:
     """What must hold of the sizes for a node to make sense, and only a run tells."""
     if all(isinstance(dim, int) for value in used(node) for dim in shape_of(value)):
         return []
-    definition = CORE[node.op]
+    definition = OPS[node.op]
     with noting() as found:
         if not definition.regions:
             definition.infer([None if value is None else Fact(value.type) for value in node.inputs], node.attrs)

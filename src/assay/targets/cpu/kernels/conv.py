@@ -91,7 +91,7 @@ def _unclear_weights(node: Node) -> str:
     return _too_many_axes(node) or ("" if known else "the shape of the weights is known only when the program runs")
 
 
-@emits("conv_panels", FLOATS, unless=lambda node: _too_many_axes(node) or other_width(node))
+@emits("cpu.conv_panels", FLOATS, unless=lambda node: _too_many_axes(node) or other_width(node))
 def conv_panels(p: Planner, node: Node) -> None:
     """With weights that were laid out as panels beforehand."""
     _convolve(p, node, _Weights(p.dense(node.inputs[1]), node.attrs["kernel"], node.attrs["channels"], packed=True))
