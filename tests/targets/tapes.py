@@ -20,12 +20,12 @@ from assay.frontends.onnx.importer import import_model
 from assay.ir import dtypes
 from assay.ir.dims import symbol
 from assay.ir.dtypes import Array, DType
-from assay.ir.graph import Graph, Value
+from assay.ir.graph import Graph, Value, fresh_ids
 from assay.ir.types import TensorType
 from assay.limits import DEFAULT
 from assay.ops import CORE
 from assay.ops.builder import Builder
-from assay.ops.lowering import lower
+from assay.ops.lowering import adapt, lower
 from assay.ops.registry import OpDef, Sample
 from assay.passes.hoist import hoist
 from assay.targets.cpu import CpuTarget, quads
@@ -36,6 +36,7 @@ from assay.targets.shared.tape import Step
 from assay.targets.shared.views import Buffer, View
 
 FOLDER = Path(__file__).parent / "golden"
+TARGET = CpuTarget("exact", DEFAULT)
 
 
 # --- a plan as text
@@ -43,13 +44,20 @@ FOLDER = Path(__file__).parent / "golden"
 
 def told(graph: Graph, static: int = 0) -> str:
     """How a graph is planned, what depends on its last `static` inputs alone by itself."""
-    places = range(len(graph.inputs) - static, len(graph.inputs))
-    target = CpuTarget("exact", DEFAULT)
-    prepared = target.prepare(graph, places)
-    parts = hoist(prepared, [prepared.inputs[index] for index in places])
-    refused = [node.op for part in parts for node in part.nodes if not target.support(node).ok]
+    graph = prepared(graph, static)
+    parts = hoist(graph, graph.inputs[len(graph.inputs) - static :])
+    refused = [node.op for part in parts for node in part.nodes if not TARGET.support(node).ok]
     assert not refused, f"the target refuses {refused}"
     return "\n".join(f"{name}\n{tape(part)}" for name, part in zip(parts._fields, parts, strict=True) if part.nodes)
+
+
+def prepared(graph: Graph, static: int) -> Graph:
+    """The graph in ops that the target takes, where there are such, after the target's own passes."""
+    graph = adapt(graph, lambda node: TARGET.support(node).ok, DEFAULT)
+    numbers = fresh_ids(graph)
+    for each in TARGET.passes():
+        graph = graph if each.apply is None else each.apply(graph, graph.inputs[len(graph.inputs) - static :], numbers)
+    return graph
 
 
 def tape(graph: Graph) -> str:
@@ -263,9 +271,8 @@ def tape_of(definition: OpDef, sample: Sample) -> str:
     ]
     results = b.emit(definition.name, *values, **sample.attrs)
     inputs = [value for value in values if value is not None and value not in b.constants]
-    graph = CpuTarget("exact", DEFAULT).prepare(b.finish("sample", inputs, results), ())
-    refused = any(not CpuTarget("exact", DEFAULT).support(node).ok for node in graph.nodes)
-    return "refused" if refused else tape(graph)
+    graph = prepared(b.finish("sample", inputs, results), 0)
+    return tape(graph) if all(TARGET.support(node).ok for node in graph.nodes) else "refused"
 
 
 def digest(*parts: bytes) -> str:
