@@ -16,7 +16,7 @@ from assay.ir.dims import symbols
 from assay.ir.graph import Graph, Node, Value, captured, used
 from assay.ir.types import TensorType, size_in_bytes, symbol_axes
 from assay.limits import Limits
-from assay.ops import CORE
+from assay.ops import OPS
 from assay.ops.lowering import adapt, parts_of
 from assay.runtime import islands
 from assay.runtime.placement import Placement, Refusal
@@ -212,7 +212,7 @@ def _dependencies(
 
 
 def _acts(node: Node) -> bool:
-    definition = CORE.get(node.op)
+    definition = OPS.get(node.op)
     if definition is None or node.op in ("opaque", "deferred") or definition.effects or definition.host:
         return True
     return any(_acts(inner) for region in node.regions for inner in region.nodes)

@@ -32,6 +32,7 @@ from assay.store import open_store
 
 _PLACED_BY_DATA = "data says where in an input a result lies: the oracle alone gives such views"
 
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """How `torch.compile` uses Assay.

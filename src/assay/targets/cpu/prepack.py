@@ -86,7 +86,7 @@ def _packed(packing: Rewriting, node: Node) -> Node | None:
 def _panels(packing: Rewriting, origin: Origin, matrices: Value) -> Value:
     """Matrices as panels."""
     assert isinstance(matrices.type, TensorType)
-    return packing.emit(origin, "pack_panels", matrices, width=panel_width(matrices.type.dtype))
+    return packing.emit(origin, "cpu.pack_panels", matrices, width=panel_width(matrices.type.dtype))
 
 
 def _product(packing: Rewriting, node: Node, x: Value, w: Value) -> Node | None:
@@ -95,7 +95,7 @@ def _product(packing: Rewriting, node: Node, x: Value, w: Value) -> Node | None:
     if len(shape) != 2:
         return None
     panels = packing.once(w, lambda: _panels(packing, node.origin, w))
-    return replace(node, op="matmul_panels", inputs=(x, panels), attrs={"columns": shape[1]})
+    return replace(node, op="cpu.matmul_panels", inputs=(x, panels), attrs={"columns": shape[1]})
 
 
 def _with_bytes(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], node: Node) -> Node | None:
@@ -105,12 +105,12 @@ def _with_bytes(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], 
     if x is None or weight is None:
         return None
     panels = packing.once((weight, f32), lambda: _byte_panels(packing, node.origin, weight))
-    result = packing.emit(node.origin, "matmul_bytes", x, panels, columns=weight.columns)
+    result = packing.emit(node.origin, "cpu.matmul_bytes", x, panels, columns=weight.columns)
     return replace(node, op="mul", inputs=(result, weight.scales(packing, node.origin)), attrs={})
 
 
 def _byte_panels(packing: Rewriting, origin: Origin, weight: ByteWeight) -> Value:
-    return packing.emit(origin, "pack_panels", weight.matrix(packing, origin), width=panel_width(f32))
+    return packing.emit(origin, "cpu.pack_panels", weight.matrix(packing, origin), width=panel_width(f32))
 
 
 def _convolution(packing: Rewriting, node: Node, x: Value, w: Value) -> Node | None:
@@ -124,9 +124,9 @@ def _convolution(packing: Rewriting, node: Node, x: Value, w: Value) -> Node | N
     attrs = {**node.attrs, "kernel": tuple(kernel), "channels": channels}
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if bias is None:
-        return replace(node, op="conv_panels", inputs=(x, panels), attrs=attrs)
+        return replace(node, op="cpu.conv_panels", inputs=(x, panels), attrs=attrs)
     result = Value(next(packing.numbers), node.outputs[0].type)
-    packing.nodes.append(Node("conv_panels", (x, panels), (result,), node.origin, attrs))
+    packing.nodes.append(Node("cpu.conv_panels", (x, panels), (result,), node.origin, attrs))
     shaped = packing.once(bias, lambda: packing.reshape(node.origin, bias, (channels, *[1] * len(kernel))))
     return replace(node, op="add", inputs=(result, shaped), attrs={})
 

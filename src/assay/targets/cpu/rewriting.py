@@ -12,7 +12,7 @@ from assay.ir.dtypes import Array, DType, i64
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Origin, Value
 from assay.ir.types import TensorType
-from assay.ops import CORE
+from assay.ops import OPS
 from assay.ops.registry import complete_attrs
 from assay.passes.hoist import settled
 
@@ -32,9 +32,9 @@ class Rewriting:
 
     def emit(self, origin: Origin, op: str, *inputs: Value, **attrs: Any) -> Value:
         """A node of one result."""
-        full = complete_attrs(CORE[op], attrs)
+        full = complete_attrs(OPS[op], attrs)
         facts = [Fact(value.type, self.constants.get(value)) for value in inputs]
-        result = Value(next(self.numbers), CORE[op].infer(facts, full)[0])
+        result = Value(next(self.numbers), OPS[op].infer(facts, full)[0])
         self.nodes.append(Node(op, inputs, (result,), origin, full))
         if self.known.issuperset(inputs):
             self.known.add(result)
