@@ -291,6 +291,9 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Task metrics of models with real weights."""
     models: tuple[str, ...] = ()
     """Of an op: the models that use this configuration."""
+    verdict: str = ""
+    """Of a pass that rests on more than eager's own rounding: `kink at` the ops whose choice rounding flips,
+    `ill-conditioned at` the op that magnifies noise, or `noise`. docs/evidence.md tells how each is proved."""
     attribution: str = ""
     """Of a wrong result: the first value that is wrong."""
     reproducer: str = ""
