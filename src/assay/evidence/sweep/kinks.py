@@ -16,6 +16,8 @@ judged as always. What is wrong now is wrong. Else the words for it are:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -226,7 +228,10 @@ def _apart(one: Mapping[str, Array], two: Mapping[str, Array], judged: Sequence[
 
 
 def _place(node: fx.Node) -> str:
-    return str(origin_of(node))
+    """Where a node is from: its op and name, the path of its module, and the end of its file's."""
+    origin = origin_of(node)
+    file = "/".join(Path(origin.file).parts[-2:])
+    return str(replace(origin, module=origin.module.removeprefix("L['self']."), file=file))
 
 
 # --- noise that grows
