@@ -1,7 +1,9 @@
-"""Ops with an edge: where torch's own results or gradients jump the table says that rounding decides, and nowhere else."""
+"""Ops with an edge: where torch's results or gradients jump, and only there, the table says that rounding decides."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +27,7 @@ class At(NamedTuple):
 
     overload: str
     edge: float
-    more: dict[str, Any] = {}
+    more: Mapping[str, Any] = MappingProxyType({})
 
 
 def number(value: float) -> Tensor:

@@ -257,6 +257,12 @@ class Speed(Struct, frozen=True, omit_defaults=True):
     """The most memory that the process had from the first compilation on; eager's runs are timed within."""
 
 
+def worded(status: str, verdict: str) -> str:
+    """A status with the kind of verdict that a pass rests on, which is its first word."""
+    kind = verdict.partition(" ")[0].rstrip(":")
+    return f"{status} ({kind})" if kind else status
+
+
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that is known about one case in one run."""
 
@@ -305,3 +311,8 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def green(self) -> bool:
         """True for a pass of either kind."""
         return self.status in GREEN
+
+    @property
+    def words(self) -> str:
+        """The status; of a pass with a verdict with its kind, such as `pass (kink)`."""
+        return worded(self.status, self.verdict)
