@@ -74,11 +74,12 @@ def answer(name: str, x: Array) -> list[Array]:
     given = torch.tensor(x.reshape(shape), requires_grad=name not in WITHOUT_GRADIENT)
     call = getattr(getattr(torch.ops.aten, name), case.overload)
     first = (torch.ones_like(given), given) if name.endswith("_backward") else (given,)
-    results = call(*first, **case.more)
-    leaves = [results] if isinstance(results, Tensor) else list(results)
+    results: Any = call(*first, **case.more)
+    leaves: list[Tensor] = [results] if isinstance(results, Tensor) else list(results)
     grown = [each for each in leaves if each.requires_grad]
-    parts = [torch.autograd.grad(sum(each.sum() for each in grown), given)[0]] if grown else []  # type: ignore[arg-type]
-    return [each.detach().double().numpy(force=True) for each in (*leaves, *parts)]
+    if grown:
+        leaves += torch.autograd.grad(grown, given, [torch.ones_like(each) for each in grown])
+    return [each.detach().double().numpy(force=True) for each in leaves]
 
 
 def jumps(name: str, before: Array, after: Array) -> bool:

@@ -133,7 +133,7 @@ def _order(given: Arguments) -> Iterator[Pair]:
 
 
 def _axes(dim: Any, rank: int) -> Sequence[int]:
-    named = [] if dim is None else _several(dim)
+    named: Sequence[int] = [] if dim is None else _several(dim)
     return [axis % rank for axis in named] if rank and named else range(rank)
 
 
