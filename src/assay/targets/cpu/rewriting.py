@@ -10,7 +10,7 @@ import numpy as np
 
 from assay.ir.dtypes import Array, DType, i64
 from assay.ir.facts import Fact
-from assay.ir.graph import Graph, Node, Origin, Value, fresh_ids
+from assay.ir.graph import Graph, Node, Origin, Value
 from assay.ir.types import TensorType
 from assay.ops import CORE
 from assay.ops.registry import complete_attrs
@@ -62,9 +62,9 @@ class Rewriting:
         return replace(graph, nodes=tuple(self.nodes), constants={**graph.constants, **self.constants})
 
 
-def begin(graph: Graph, static: Collection[Value]) -> Rewriting:
-    """A rewriting of `graph` that has no nodes yet."""
-    return Rewriting(set(settled(graph, static)), fresh_ids(graph))
+def begin(graph: Graph, static: Collection[Value], numbers: Iterator[int]) -> Rewriting:
+    """A rewriting of `graph` that has no nodes yet; new values get ids from `numbers`."""
+    return Rewriting(set(settled(graph, static)), numbers)
 
 
 def known_shape(value: Value) -> tuple[int, ...]:
