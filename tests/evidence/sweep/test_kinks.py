@@ -147,7 +147,8 @@ def test_noise_as_large_as_the_value_is_ill_conditioned() -> None:
     x = torch.cat([row, row * (1 + 1e-7)])
     record = recorded(Subject(Trainee(Normalised(), total).train(), {"x": x}, "train"))
     assert record.green, record.cause
-    assert record.verdict.startswith("ill-conditioned at aten.")
+    assert record.verdict.startswith("ill-conditioned at aten._native_batch_norm_legit_functional.default ")
+    assert "in model.norm at " in record.verdict
     assert "noise grows from" in record.verdict
     assert record.words.endswith("(ill-conditioned)")
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import random
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
 
+import numpy as np
 import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from assay.evidence.compare.edges import EDGES, undecided
+from assay.evidence.compare.models import NOISE_FACTOR
+from assay.ir.dtypes import Array
 
 _EXACT = frozenset(
     (
@@ -58,6 +64,68 @@ _EXACT = frozenset(
     )
 )
 """Ops that move or choose numbers and never round."""
+
+
+class Call(NamedTuple):
+    """A call of an op with an edge, with its arguments by name: tensors as f64 arrays, everything else as it is."""
+
+    op: str
+    arguments: Mapping[str, Any]
+
+    def tensors(self) -> dict[str, Array]:
+        """The arguments that are tensors."""
+        return {name: each for name, each in self.arguments.items() if isinstance(each, np.ndarray)}
+
+
+class Seeing(TorchDispatchMode):
+    """Keeps the calls of ops with an edge."""
+
+    def __init__(self) -> None:
+        cast(Any, super()).__init__()
+        self.calls: list[Call] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        op = func.overloadpacket.__name__.removesuffix("_")
+        if op in EDGES and _has_floats(args):
+            given = named_arguments(func, args, kwargs or {})
+            self.calls.append(Call(op, {name: _kept(value) for name, value in given.items()}))
+        return func(*args, **(kwargs or {}))
+
+
+def _kept(value: Any) -> Any:
+    return value.detach().double().numpy(force=True).copy() if isinstance(value, torch.Tensor) else value
+
+
+def named_arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of an op's call by the names in its schema, defaults too."""
+    schema = func._schema.arguments
+    given = {each.name: each.default_value for each in schema if each.has_default_value()}
+    return {**given, **{each.name: value for each, value in zip(schema, args, strict=False)}, **kwargs}
+
+
+def flips(plain: Sequence[Call], noisy: Sequence[Sequence[Call]]) -> list[str]:
+    """For each noisy run the first op that chose otherwise than the plain run did, or that it alone ran; else empty."""
+    return [_first_flip(plain, run, noisy) for run in noisy]
+
+
+def _first_flip(plain: Sequence[Call], run: Sequence[Call], noisy: Sequence[Sequence[Call]]) -> str:
+    for at, call in enumerate(plain):
+        alike = [each[at] for each in noisy if len(each) > at and _comparable(each[at], call)]
+        if at >= len(run) or not _comparable(run[at], call):
+            return call.op
+        mine = call.tensors()
+        with np.errstate(all="ignore"):
+            apart = {name: [np.abs(each.arguments[name] - x) for each in alike] for name, x in mine.items()}
+            margin = {name: NOISE_FACTOR * np.nan_to_num(np.max(each, axis=0)) for name, each in apart.items()}
+        if "self" in mine and undecided(call.op, call.arguments, margin, run[at].tensors()).flipped:
+            return call.op
+    return run[len(plain)].op if len(run) > len(plain) else ""
+
+
+def _comparable(one: Call, two: Call) -> bool:
+    return one.op == two.op and {k: x.shape for k, x in one.tensors().items()} == {
+        k: x.shape for k, x in two.tensors().items()
+    }
 
 
 class Noise(TorchDispatchMode):

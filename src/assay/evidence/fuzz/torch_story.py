@@ -13,7 +13,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
-from assay.evidence.compare.noisy import Noise
+from assay.evidence.compare.noisy import Call, Noise, Seeing
 from assay.evidence.fuzz.torch_plain import PLAIN
 from assay.evidence.fuzz.torch_program import Program, Turn, namespace
 from assay.evidence.opinfo.cases import in_f64
@@ -52,9 +52,12 @@ def compiled_story(program: Program, backend: str, options: dict[str, Any] | Non
     return _story(program, lambda model: _torch.compile(model, backend=backend, options=options, dynamic=dynamic), {})
 
 
-def noisy_story(program: Program, seed: int) -> list[Seen]:
-    """What eager does if every result of arithmetic is off by a few units in the last place."""
-    return _story(program, lambda model: model, PLAIN, Noise(seed))
+def noisy_story(program: Program, seed: int | None) -> tuple[list[Seen], list[Call]]:
+    """What eager does if every result of arithmetic is off by a few units in the last place, or with no seed as it is;
+    and the calls of ops with an edge in it."""
+    noise = nullcontext() if seed is None else Noise(seed)
+    with Seeing() as seeing:
+        return _story(program, lambda model: model, PLAIN, noise), seeing.calls
 
 
 def wide_story(program: Program) -> list[Seen]:

@@ -6,15 +6,16 @@ op: that tells which operands of ops with an edge are undecided (`compare/edges.
 target's operand is within the same noise, torch's runs take the target's, and with it its choice. Then every result is
 judged as always. What is wrong now is wrong. Else the words for it are:
 
-* *kink at* the ops at which the target chose otherwise than f64. The proof: f64 itself
-  moves by more than is allowed when it takes the target's choice there.
 * *ill-conditioned at* the op where noise grows to the size of its result. The proof: torch's own runs, with all choices
   alike, are apart by a good part of the largest result.
+* *kink at* the ops at which the target chose otherwise than f64. The proof: f64 itself moves by more than is allowed
+  when it takes the target's choice there, and then the target is right.
 * *noise*: torch's runs with noise in every op are apart by more than the one eager run showed.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -100,16 +101,16 @@ def reconsidered(subject: Subject, target: str, found: Results, plain: Results, 
 
 
 def _words(lab: Lab, runs: Runs, flips: Sequence[Flip], judged: Verdicts, *, unexpected: bool) -> str:
+    noise = max((each.noise or 0.0 for each in judged.gradients or judged.outputs), default=0.0)
+    largest = max(map(_size, (runs.exact.gradients or runs.exact.outputs).values()), default=0.0)
+    if noise > _LARGE * largest:
+        proof = f"with noise in every op eager is off by {noise / largest:.2g} of the largest result"
+        return f"ill-conditioned at {magnifier(lab, runs.pins)}; {proof}"
     kinks = [flip.place for flip in _that_matter(lab, runs, flips, judged)]
     if kinks:
         more = f" and {len(kinks) - _NAMED} more" if len(kinks) > _NAMED else ""
         return f"kink at {'; '.join(kinks[:_NAMED])}{more}"
-    noise = max((each.noise or 0.0 for each in judged.gradients or judged.outputs), default=0.0)
-    largest = max(map(_size, (runs.exact.gradients or runs.exact.outputs).values()), default=0.0)
-    if noise <= _LARGE * largest:
-        return "noise: with noise in every op eager is as far off" if unexpected else ""
-    proof = f"with noise in every op eager is off by {noise / largest:.2g} of the largest result"
-    return f"ill-conditioned at {magnifier(lab, runs.pins)}; {proof}"
+    return "noise: with noise in every op eager is as far off" if unexpected else ""
 
 
 def _like(found: Results, plain: Results) -> Results:
@@ -258,7 +259,9 @@ def magnifier(lab: Lab, pins: Pins) -> str:
     order = {key: at for at, key in enumerate(nodes)}
     first = min((key for key in reached if nodes[key].op != "placeholder"), key=order.__getitem__)
     handed = max((noise[each].part for each in _before(nodes[first], first, made) if each in noise), default=0.0)
-    return f"{_place(nodes[first])}, where noise grows from {handed:.2g} to {noise[first].part:.2g} of the value"
+    return (
+        f"{_place(_maker(nodes[first]))}, where noise grows from {handed:.2g} to {noise[first].part:.2g} of the value"
+    )
 
 
 Key = tuple[int, str]
@@ -276,7 +279,13 @@ def _before(node: fx.Node, key: Key, made: Mapping[str, Key]) -> list[Key]:
     """What a node is made of; an input of a later graph is what an earlier one of that name kept for it."""
     if node.op == "placeholder":
         return [made[node.name]] if node.name in made else []
-    return [(key[0], each.name) for each in node.all_input_nodes]
+    return [(key[0], each.name) for each in _maker(node).all_input_nodes]
+
+
+def _maker(node: fx.Node) -> fx.Node:
+    """The op of a node that takes one of its results; else the node itself."""
+    whole = node.args[0] if node.target is operator.getitem else node
+    return whole if isinstance(whole, fx.Node) else node
 
 
 def _noise_of_values(lab: Lab, pins: Pins) -> dict[Key, Grown]:

@@ -19,13 +19,13 @@ from torch.utils import _pytree as pytree
 
 from assay.errors import RunFailed
 from assay.evidence.compare.edges import EDGES
-from assay.evidence.compare.noisy import Noise
+from assay.evidence.compare.noisy import Noise, named_arguments
 from assay.evidence.sweep.subjects import Results, Subject, floats_as
 from assay.frontends.torch.decompositions import decompositions, drawn_once, kept_whole, wide_gradients
 from assay.frontends.torch.types import to_array
 from assay.ir.dtypes import Array
 from assay.limits import DEFAULT
-from assay.runtime.targets import make_target
+from assay.runtime.targets import make_chain
 from assay.runtime.torch.backend import Options, compile_graph
 from assay.runtime.torch.graphs import Phase
 
@@ -69,16 +69,9 @@ def edges_of(module: fx.GraphModule) -> Iterator[Edge]:
         packet = getattr(node.target, "overloadpacket", None)
         op = getattr(packet, "__name__", "")
         if node.op == "call_function" and op in EDGES:
-            edge = Edge(node, op, _arguments(node))
+            edge = Edge(node, op, named_arguments(node.target, node.args, node.kwargs))
             if "self" in edge.tensors() and any(map(_is_float, edge.tensors().values())):
                 yield edge
-
-
-def _arguments(node: fx.Node) -> dict[str, Any]:
-    target: Any = node.target
-    schema = target._schema.arguments
-    given = {each.name: each.default_value for each in schema if each.has_default_value()}
-    return {**given, **{each.name: value for each, value in zip(schema, node.args, strict=False)}, **node.kwargs}
 
 
 def _is_float(node: fx.Node) -> bool:
@@ -225,8 +218,8 @@ class Lab:
         def compiler(module: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
             index = len(self._graphs)
             shown, operands = _showing(module, index)
-            target = make_target(self._target, "exact", DEFAULT, torch.get_num_threads)
-            compiled = compile_graph(shown, Options(self._target, cache=False), target, phase)
+            chain = make_chain(self._target, "exact", DEFAULT, torch.get_num_threads)
+            compiled = compile_graph(shown, Options(self._target, cache=False), chain, phase)
             self._graphs.append(_Ready(module, compiled, operands))
             return make_boxed_func(lambda *arguments: self._turn(index, list(arguments)))
 
