@@ -96,13 +96,13 @@ class Runner:
             rows.append((target, *self._told(program, target, judge(program, target, expected))))
         raising = any(seen.error is not None for seen in expected)
         traits = {"grad": program.grad, "dynamic": program.dynamic, "raising in eager": raising}
-        why = [normal(message) for _, status, message, _ in rows if status == "torch"]
+        why = [normal(message) for _, status, message, _ in rows if status in ("torch", "kink")]
         held = (name for name, holds in traits.items() if holds)
         return Answer(tuple(rows), tuple(held), tuple(_ops(program)), tuple(why))
 
     def _told(self, program: Program, target: str, judged: Judged) -> tuple[str, str, str]:
         """(status, message, source) of a verdict."""
-        if judged.found is None or judged.status == "torch":
+        if judged.found is None or judged.status in ("torch", "kink"):
             return judged.status, str(judged.found or ""), ""
         key = (judged.status, normal(str(judged.found)))
         self._seen[key] += 1
