@@ -12,13 +12,12 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from assay.evidence.fuzz.torch_plain import PLAIN
 from assay.evidence.fuzz.torch_program import Program, Turn, namespace
 from assay.evidence.opinfo.cases import in_f64
 from assay.evidence.opinfo.verdicts import Outcome
+from assay.frontends.torch.private.ops import TorchDispatchMode, pytree, schema_of
 from assay.frontends.torch.types import default_dtype
 
 _torch = cast(Any, torch)
@@ -48,7 +47,7 @@ def eager_story(program: Program) -> list[Seen]:
 
 def compiled_story(program: Program, backend: str, options: dict[str, Any] | None = None) -> list[Seen]:
     """What a backend of `torch.compile` does."""
-    _torch._dynamo.reset()
+    _torch.compiler.reset()
     dynamic = True if program.dynamic else None
     return _story(program, lambda model: _torch.compile(model, backend=backend, options=options, dynamic=dynamic), {})
 
@@ -263,7 +262,7 @@ class Noise(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        schema = func._schema
+        schema = schema_of(func)
         if func.overloadpacket.__name__ in _EXACT or _is_view(schema) or not _has_floats(args):
             return result
         for leaf in pytree.tree_leaves(result):

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._ops import HigherOrderOperator
 
 from assay.errors import LowerFailed
 from assay.frontends.torch import ops as ops  # enters the lowerings
 from assay.frontends.torch.importer import BY_MEMORY, decoded, function_of
+from assay.frontends.torch.private.ops import HigherOrderOperator, schema_of
 from assay.frontends.torch.registry import Call, reason_left, rule_for
 from assay.frontends.torch.types import (
     has_array,
@@ -99,7 +99,7 @@ def run_opaque(
 ) -> tuple[Any, ...]:
     """Run an overload through torch on arrays, whose axes lie in memory as `orders` says."""
     function = function_of(target)
-    schema = getattr(function, "_schema", None)
+    schema = schema_of(function)
     as_tensor = _copied if schema is not None and schema.is_mutable else lent_tensor
     as_tensor = shown_tensor if function in BY_MEMORY else as_tensor
     placed = [in_order(value, order) for value, order in zip(inputs, orders, strict=True)] if orders else inputs
