@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from assay.ir.graph import Graph, Node, Origin, Value, fresh_ids
 from assay.ir.types import TensorType
+from assay.passes.rewrite import touched
 
 
 def take_as_laid_out(graph: Graph, orders: Mapping[int, Sequence[int]]) -> Graph:
@@ -23,5 +24,6 @@ def take_as_laid_out(graph: Graph, orders: Mapping[int, Sequence[int]]) -> Graph
         shape = tuple(value.type.shape[axis] for axis in order)
         inputs[index] = Value(next(numbers), TensorType(value.type.dtype, shape))
         back = tuple(sorted(range(len(order)), key=lambda axis: order[axis]))
-        nodes.append(Node("transpose", (inputs[index],), (value,), Origin("input"), {"perm": back}))
+        turned = Node("transpose", (inputs[index],), (value,), Origin("input"), {"perm": back})
+        nodes.append(touched(turned, "take_as_laid_out"))
     return replace(graph, inputs=tuple(inputs), nodes=(*nodes, *graph.nodes))

@@ -16,7 +16,7 @@ import numpy as np
 
 from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Node, Value
-from assay.passes.rewrite import Replaced
+from assay.passes.rewrite import Replaced, touched
 
 Rule = Callable[["_Context", Node], "Node | Value | None"]
 
@@ -59,7 +59,7 @@ def _transpose(ctx: _Context, node: Node) -> Node | Value | None:
         return source[0]
     if inner is None:
         return None
-    return replace(node, inputs=source, attrs={"perm": perm}, origin=node.origin.touched_by("simplify"))
+    return replace(node, inputs=source, attrs={"perm": perm})
 
 
 def _reshape(ctx: _Context, node: Node) -> Node | Value | None:
@@ -67,7 +67,7 @@ def _reshape(ctx: _Context, node: Node) -> Node | Value | None:
     inner = ctx.maker(node.inputs[0], "reshape")
     if unchanged is not None or inner is None:
         return unchanged
-    return replace(node, inputs=(inner.inputs[0], node.inputs[1]), origin=node.origin.touched_by("simplify"))
+    return replace(node, inputs=(inner.inputs[0], node.inputs[1]))
 
 
 def _concat(ctx: _Context, node: Node) -> Value | None:
@@ -122,7 +122,7 @@ def _simplify(graph: Graph, makers: dict[Value, Node], constants: Mapping[Value,
         if isinstance(better, Value):
             replaced.note(node.outputs[0], better)
             continue
-        node = better or node
+        node = node if better is None else touched(better, "simplify")
         makers.update((value, node) for value in node.outputs)
         nodes.append(node)
     return replaced.in_graph(graph, nodes)

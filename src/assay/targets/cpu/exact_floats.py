@@ -10,8 +10,9 @@ import numpy as np
 from assay.ir.dtypes import Array, f32, i8, i32, u8
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType
+from assay.passes.rewrite import Rewriting
 from assay.targets.cpu.quads import of_integers
-from assay.targets.cpu.rewriting import Rewriting, known_dtype
+from assay.targets.cpu.rewriting import known_dtype
 
 _EXACT = 1 << 24
 """All integers below it are numbers of f32."""
@@ -47,7 +48,7 @@ def in_floats(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], no
     kind = node.outputs[0].type
     assert isinstance(kind, TensorType)
     sides = (packing.emit(node.origin, "cast", x, dtype=f32), packing.emit(node.origin, "cast", w, dtype=f32))
-    result = Value(next(packing.numbers), TensorType(f32, kind.shape))
+    result = packing.fresh(TensorType(f32, kind.shape))
     return replace(node, inputs=(*sides, *node.inputs[2:]), outputs=(result,))
 
 

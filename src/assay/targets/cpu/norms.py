@@ -11,13 +11,15 @@ import numpy as np
 from assay.ir.dtypes import f32, f64
 from assay.ir.graph import Graph, Node, Value, used
 from assay.ir.types import TensorType
-from assay.targets.cpu.rewriting import Rewriting, begin, known_shape
+from assay.passes.hoist import settled
+from assay.passes.rewrite import Rewriting
+from assay.targets.cpu.rewriting import known_shape
 
 
 def fold_norms(graph: Graph, static: Collection[Value]) -> Graph:
     """`graph` with batch_norm(conv(x, w, b), …) as one convolution where nothing else reads that of x; `graph` itself
     if there is no such norm. Narrow floats are left alone: their weights would be rounded once more."""
-    rewriting = begin(graph, static)
+    rewriting = Rewriting("fold_norms", graph, settled(graph, static))
     reads = Counter(value for node in graph.nodes for value in used(node)) + Counter(graph.outputs)
     convs = {node.outputs[0]: node for node in graph.nodes if node.op == "conv" and reads[node.outputs[0]] == 1}
     folded = {norm: conv for norm in graph.nodes if (conv := _conv_before(norm, convs, rewriting.known)) is not None}
@@ -26,9 +28,9 @@ def fold_norms(graph: Graph, static: Collection[Value]) -> Graph:
     gone = set(folded.values())
     for node in graph.nodes:
         if node not in gone:
-            rewriting.nodes.append(_joined(rewriting, folded[node], node) if node in folded else node)
+            rewriting.put(_joined(rewriting, folded[node], node) if node in folded else node)
     left = {name: value for name, value in graph.names.items() if not any(value in conv.outputs for conv in gone)}
-    return replace(rewriting.finished(graph), names=left)
+    return replace(rewriting.finished(), names=left)
 
 
 def _conv_before(norm: Node, convs: dict[Value, Node], known: Collection[Value]) -> Node | None:

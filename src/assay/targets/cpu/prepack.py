@@ -16,22 +16,24 @@ from assay.ir.types import TensorType
 from assay.ops import CORE
 from assay.ops.registry import complete_attrs
 from assay.passes.dce import dce
+from assay.passes.hoist import settled
+from assay.passes.rewrite import Rewriting
 from assay.targets.cpu.byte_weights import ByteWeight, byte_weight
 from assay.targets.cpu.exact_floats import in_floats
 from assay.targets.cpu.kernels.conv import is_of_dots
 from assay.targets.cpu.kernels.matmul import panel_width
 from assay.targets.cpu.quads import with_quads
-from assay.targets.cpu.rewriting import Rewriting, begin, known_shape
+from assay.targets.cpu.rewriting import known_shape
 
 
 def prepack(graph: Graph, static: Collection[Value]) -> Graph:
     """`graph` with packed weights; `graph` itself if it has no weights."""
-    packing = begin(graph, static)
+    packing = Rewriting("prepack", graph, settled(graph, static))
     makers = {value: node for node in graph.nodes for value in node.outputs}
     for node in graph.nodes:
         replaced = with_quads(packing, graph, makers, node) or _with_bytes(packing, graph, makers, node)
-        packing.nodes.append(replaced or _with_floats(packing, graph, makers, node) or _packed(packing, node) or node)
-    return dce(packing.finished(graph)) if packing.made else graph
+        packing.put(replaced or _with_floats(packing, graph, makers, node) or _packed(packing, node) or node)
+    return dce(packing.finished()) if packing.made else graph
 
 
 def _with_floats(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], node: Node) -> Node | None:
@@ -39,7 +41,7 @@ def _with_floats(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node],
     floats = in_floats(packing, graph, makers, node)
     if floats is None:
         return None
-    packing.nodes.append(_packed(packing, floats) or floats)
+    packing.put(_packed(packing, floats) or floats)
     return replace(node, op="cast", inputs=floats.outputs, attrs=complete_attrs(CORE["cast"], {"dtype": i32}))
 
 
@@ -97,8 +99,8 @@ def _convolution(packing: Rewriting, node: Node, x: Value, w: Value) -> Node | N
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if bias is None:
         return replace(node, op="conv_panels", inputs=(x, panels), attrs=attrs)
-    result = Value(next(packing.numbers), node.outputs[0].type)
-    packing.nodes.append(Node("conv_panels", (x, panels), (result,), node.origin, attrs))
+    result = packing.fresh(node.outputs[0].type)
+    packing.put(Node("conv_panels", (x, panels), (result,), node.origin, attrs))
     shaped = packing.once(bias, lambda: packing.reshape(node.origin, bias, (channels, *[1] * len(kernel))))
     return replace(node, op="add", inputs=(result, shaped), attrs={})
 

@@ -20,9 +20,10 @@ from assay.ir.types import TensorType
 from assay.ops import CORE
 from assay.ops.definitions.panels import QUAD
 from assay.ops.registry import complete_attrs
+from assay.passes.rewrite import Rewriting
 from assay.targets.cpu.byte_weights import byte_weight
 from assay.targets.cpu.kernels.matmul import QUADS
-from assay.targets.cpu.rewriting import Rewriting, is_single, known_dtype, known_shape
+from assay.targets.cpu.rewriting import is_single, known_dtype, known_shape
 
 _DEEPEST = 1 << 16
 """The most products of bytes whose sum is sure to fit into 32 bits."""
@@ -60,8 +61,8 @@ def with_quads(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], n
     if weight is None:
         return None
     matrix = packing.once(weight, lambda: weight.matrix(packing, node.origin))
-    exact = Value(next(packing.numbers), TensorType(i32, cast(TensorType, node.outputs[0].type).shape))
-    packing.nodes.append(replace(_product(packing, node, left, matrix), outputs=(exact,)))
+    exact = packing.fresh(TensorType(i32, cast(TensorType, node.outputs[0].type).shape))
+    packing.put(replace(_product(packing, node, left, matrix), outputs=(exact,)))
     scale = packing.reshape(node.origin, left.scale, ())
     scales = packing.emit(node.origin, "mul", weight.scales(packing, node.origin), scale)
     wide = packing.emit(node.origin, "cast", exact, dtype=f32)
@@ -111,8 +112,8 @@ def _of_constant(packing: Rewriting, graph: Graph, node: Node, left: _Bytes, x: 
     matrix = packing.once((w, i8), lambda: packing.constant((content - shift).astype(np.int8), _kind(i8, w)))
     if not shift:
         return _product(packing, node, left, matrix)
-    exact = Value(next(packing.numbers), node.outputs[0].type)
-    packing.nodes.append(replace(_product(packing, node, left, matrix), outputs=(exact,)))
+    exact = packing.fresh(node.outputs[0].type)
+    packing.put(replace(_product(packing, node, left, matrix), outputs=(exact,)))
     by = packing.constant(np.array(shift, np.int32), TensorType(i32, ()))
     rows = packing.emit(node.origin, "reduce_sum", x, axes=(-1,), keepdims=True)
     return replace(node, op="add", inputs=(exact, packing.emit(node.origin, "mul", rows, by)), attrs={})
