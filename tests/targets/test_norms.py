@@ -17,6 +17,7 @@ from assay.passes.hoist import hoist
 from assay.runtime.session import place_program
 from assay.targets.cpu import CpuTarget
 from assay.targets.cpu.norms import fold_norms
+from assay.targets.cpu.prepack import prepack
 from assay.targets.reference import ReferenceTarget
 
 RNG = np.random.default_rng(6)
@@ -67,3 +68,17 @@ def test_what_changes_from_run_to_run_is_not_folded() -> None:
 def test_weights_of_narrow_floats_are_not_rounded_again() -> None:
     graph = network(dtypes.bf16)
     assert fold_norms(graph, graph.inputs[1:]) is graph
+
+
+def test_what_the_passes_make_and_change_carries_their_names() -> None:
+    graph = network(dtypes.f32)
+    folded = fold_norms(graph, graph.inputs[1:])
+    assert {node.op: node.origin.passes for node in folded.nodes if node.op in ("conv", "relu")} == {
+        "conv": ("fold_norms",),
+        "relu": (),
+    }
+    made = prepack(folded, graph.inputs[1:])
+    new = [node for node in made.nodes if node not in folded.nodes]
+    assert new
+    assert {node.origin.passes[-1] for node in new} == {"prepack"}
+    assert all(node.origin.op for node in new)
