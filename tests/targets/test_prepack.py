@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import pytest
+from programs import compiled_on, placed_on
 
 from assay.evidence.compare.arrays import closeness, epsilon
 from assay.ir import dtypes
 from assay.ir.dims import symbol
 from assay.ir.dtypes import DType
-from assay.ir.graph import Graph
+from assay.ir.graph import Graph, Value, fresh_ids
 from assay.ir.types import TensorType
 from assay.limits import DEFAULT
 from assay.ops.builder import Builder
 from assay.passes.hoist import hoist
-from assay.runtime.session import compile_program, place_program
 from assay.targets.cpu import CpuTarget, quads
-from assay.targets.cpu.prepack import prepack
+from assay.targets.cpu.prepack import byte_panels, panels, quad_panels, sums_in_floats
 from assay.targets.reference import ReferenceTarget
 
 RNG = np.random.default_rng(5)
+
+
+def prepack(graph: Graph, static: Collection[Value]) -> Graph:
+    """All passes that give weights another form, in the order of the target."""
+    for each in (quad_panels, byte_panels, sums_in_floats, panels):
+        graph = each(graph, static, fresh_ids(graph))
+    return graph
 
 
 def network(dtype: DType) -> Graph:
@@ -52,7 +61,7 @@ def test_results_with_packed_weights_are_those_of_the_oracle(dtype: DType) -> No
     graph = network(dtype)
     packed = prepack(graph, graph.inputs[1:])
     target, oracle = CpuTarget("exact", DEFAULT), ReferenceTarget("precise", DEFAULT)
-    program = place_program(packed, target, "exact", DEFAULT)
+    program = placed_on(target, packed)
     for sizes in ({"n": 2, "h": 13}, {"n": 1, "h": 40}, {"n": 0, "h": 8}):
         given = arrays(graph, **sizes)
         wanted = oracle.compile(graph).run(given)[0]
@@ -97,7 +106,7 @@ def test_bytes_stay_bytes(scales: tuple[int, ...], zero: int | None, turned: boo
     prelude, _ = hoist(packed, ())
     assert "dequantize_linear" not in [node.op for node in packed.nodes]
     assert {str(value.type.dtype) for value in prelude.outputs if value.type.shape != scales} >= {"i8"}  # pyright: ignore
-    program = place_program(packed, CpuTarget("exact", DEFAULT), "exact", DEFAULT)
+    program = placed_on(CpuTarget("exact", DEFAULT), packed)
     oracle = ReferenceTarget("precise", DEFAULT).compile(graph)
     for rows in (1, 5, 130, 0):
         given = [RNG.normal(size=(rows, 70)).astype(np.float32)]
@@ -121,7 +130,7 @@ def test_a_session_keeps_a_quantised_weight_narrow() -> None:
     x = b.input(TensorType(dtypes.f32, (symbol("n"), 128)))
     q = b.constant(RNG.integers(-127, 127, (128, 64)).astype(np.int8))
     w = b.dequantize_linear(q, b.constant(np.float32(0.1)), dtype=dtypes.f32)
-    program = compile_program(b.finish("g", [x], [b.matmul(x, w)]), CpuTarget("exact", DEFAULT), "exact", DEFAULT)
+    program = compiled_on(CpuTarget("exact", DEFAULT), b.finish("g", [x], [b.matmul(x, w)]))
     kept = [array.dtype for array in program.plan.graph.constants.values() if array.size >= q.type.shape[0]]  # pyright: ignore
     assert kept == [np.dtype(np.int8)]
 
@@ -166,7 +175,7 @@ def test_products_of_bytes(zero: int | None, scales: tuple[int, ...], turned: bo
     graph = of_bytes(zero, scales, turned=turned, depth=depth)
     packed = prepack(graph, ())
     assert "matmul_quads" in [node.op for node in packed.nodes]
-    program = place_program(packed, CpuTarget("exact", DEFAULT), "exact", DEFAULT)
+    program = placed_on(CpuTarget("exact", DEFAULT), packed)
     oracle = ReferenceTarget("precise", DEFAULT).compile(graph)
     for rows in (1, 5, 43, 0):
         given = [RNG.integers(0, 256, (rows, 3, depth)).astype(np.uint8)]
@@ -183,7 +192,7 @@ def test_integer_products_of_bytes_are_exact(zero: bool, low: int) -> None:
     graph = of_integers(zero, low, low + 256)
     packed = prepack(graph, ())
     assert "matmul_quads" in [node.op for node in packed.nodes]
-    program = place_program(packed, CpuTarget("exact", DEFAULT), "exact", DEFAULT)
+    program = placed_on(CpuTarget("exact", DEFAULT), packed)
     oracle = ReferenceTarget("exact", DEFAULT).compile(graph)
     for rows in (1, 9, 0):
         given = [RNG.integers(0, 256, (rows, 3, 37)).astype(np.uint8), np.array(200, np.uint8)][: 1 + zero]
@@ -225,7 +234,7 @@ def test_integer_convolutions_are_exact(dtype: DType, largest: int, kind: str) -
     packed = prepack(graph, ())
     (made,) = [node for node in packed.nodes if node.op in ("conv", "conv_panels")]
     assert str(made.outputs[0].type.dtype) == kind  # pyright: ignore
-    program = place_program(packed, CpuTarget("exact", DEFAULT), "exact", DEFAULT)
+    program = placed_on(CpuTarget("exact", DEFAULT), packed)
     oracle = ReferenceTarget("exact", DEFAULT).compile(graph)
     low, high = dtype.limits
     for fill in (None, low, high):

@@ -32,7 +32,8 @@ class Builder:
     results whose content is already known become constants, no node is made. With `decomposed`,
     composites are replaced by their parts on the spot, so that only milli-ops are emitted; with
     `accepts`, those composites are that it refuses. With `names`, a size of which nothing is known gets the next of
-    them: what is made of it can then be told by it, and a run binds it when it knows the size.
+    them: what is made of it can then be told by it, and a run binds it when it knows the size. `numbers` are the ids of
+    new values.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Builder:
         accepts: Callable[[Node], bool] | None = None,
         limits: Limits = DEFAULT,
         names: Iterator[str] | None = None,
+        numbers: Iterator[int] | None = None,
         parent: Builder | None = None,
     ) -> None:
         self.decomposed = decomposed
@@ -52,7 +54,7 @@ class Builder:
         self.constants: dict[Value, Array] = {}
         self._parent = parent
         self._facts: dict[Value, Fact] = parent._facts if parent else {}
-        self._ids: Iterator[int] = parent._ids if parent else itertools.count()
+        self._ids: Iterator[int] = parent._ids if parent else numbers or itertools.count()
         self._origin: Origin = parent._origin if parent else Origin("built")
         self._pooled: dict[Any, Value] = {}
 

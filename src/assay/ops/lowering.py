@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from assay.errors import AssayError, LowerFailed
 from assay.ir.building import collector_paused
 from assay.ir.dims import symbols
+from assay.ir.dtypes import Array
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value, used
 from assay.ir.types import TensorType, Type
@@ -136,16 +137,36 @@ def _dialect(node: Node) -> Dialect:
     return dialect
 
 
-def adapt(graph: Graph, accepts: Callable[[Node], bool], limits: Limits) -> Graph:
+def adapt(
+    graph: Graph, accepts: Callable[[Node], bool], limits: Limits, numbers: Iterator[int] | None = None
+) -> Graph:
     """A core graph in which the composites that `accepts` refuses are replaced by their parts, and unknown sizes have
-    names, so that whoever goes on with a value of unknown size can be told it."""
+    names, so that whoever goes on with a value of unknown size can be told it. Its values are new, with ids from
+    `numbers`."""
     nodes = list(graph.walk())
     refused = any(node.op in CORE and not CORE[node.op].is_milli and not accepts(node) for node in nodes)
     if not refused and all(map(_is_named, _types(graph, nodes))):
         return graph
-    builder = Builder(accepts=accepts, limits=limits, names=_free_names(graph, nodes))
+    builder = Builder(accepts=accepts, limits=limits, names=_free_names(graph, nodes), numbers=numbers)
     with collector_paused():
         return Lowering(builder).graph(graph, [Fact(value.type) for value in graph.inputs])
+
+
+def parts_of(
+    node: Node,
+    constants: Mapping[Value, Array],
+    accepts: Callable[[Node], bool],
+    limits: Limits,
+    numbers: Iterator[int] | None = None,
+) -> Graph:
+    """What a composite becomes where `accepts` refuses it, as a graph of what the node reads that is no constant.
+
+    Composites among its parts that are refused become parts in turn. A milli-op, or a node that lacks facts, is its
+    own only part."""
+    reads = used(node)
+    known = {value: constants[value] for value in reads if value in constants}
+    inputs = tuple(value for value in reads if value not in known)
+    return adapt(Graph(node.op, inputs, node.outputs, (node,), known), accepts, limits, numbers)
 
 
 def _is_named(kind: Type) -> bool:

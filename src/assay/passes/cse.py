@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from assay.ir.dtypes import is_array
 from assay.ir.graph import Graph, Node, Origin, Value
 from assay.ops.registry import Effect, effect_of
-from assay.passes.rewrite import Replaced, touched
+from assay.passes.rewrite import Replaced
 
 _COMPARED_BYTES = 4096
 
@@ -59,7 +59,7 @@ def _with_origins(node: Node, merged: Sequence[Origin]) -> Node:
         return node
     own = replace(node.origin, merged=())
     others = tuple(origin for origin in dict.fromkeys((*node.origin.merged, *merged)) if origin != own)
-    return touched(replace(node, origin=replace(own, merged=others)), "cse")
+    return replace(node, origin=replace(own, merged=others))
 
 
 def _mergeable(node: Node) -> bool:

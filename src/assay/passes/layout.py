@@ -10,7 +10,6 @@ from dataclasses import replace
 
 from assay.ir.graph import Graph, Node, Origin, Value, fresh_ids
 from assay.ir.types import TensorType
-from assay.passes.rewrite import touched
 
 
 def take_as_laid_out(graph: Graph, orders: Mapping[int, Sequence[int]]) -> Graph:
@@ -24,6 +23,5 @@ def take_as_laid_out(graph: Graph, orders: Mapping[int, Sequence[int]]) -> Graph
         shape = tuple(value.type.shape[axis] for axis in order)
         inputs[index] = Value(next(numbers), TensorType(value.type.dtype, shape))
         back = tuple(sorted(range(len(order)), key=lambda axis: order[axis]))
-        turned = Node("transpose", (inputs[index],), (value,), Origin("input"), {"perm": back})
-        nodes.append(touched(turned, "take_as_laid_out"))
+        nodes.append(Node("transpose", (inputs[index],), (value,), Origin("input"), {"perm": back}))
     return replace(graph, inputs=tuple(inputs), nodes=(*nodes, *graph.nodes))

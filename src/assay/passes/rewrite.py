@@ -1,12 +1,8 @@
-"""What passes share, those of targets too: values that stand for others, nodes put in place of others.
-
-A node that a pass makes or changes carries the pass in its origin. One that only reads another value instead of an
-equal one is not changed.
-"""
+"""What passes share, those of targets too: values that stand for others, and a graph that is written anew."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,14 +10,35 @@ import numpy as np
 
 from assay.ir.dtypes import Array, i64
 from assay.ir.facts import Fact
-from assay.ir.graph import Graph, Node, Origin, Value, fresh_ids
-from assay.ir.types import TensorType, Type
+from assay.ir.graph import Graph, Node, Origin, Value
+from assay.ir.types import TensorType
 from assay.ops.registry import CORE, complete_attrs
+from assay.passes.hoist import settled
 
 
-def touched(node: Node, name: str) -> Node:
-    """The node as the pass `name` leaves it: its origin says so, once."""
-    return node if node.origin.passes[-1:] == (name,) else replace(node, origin=node.origin.touched_by(name))
+def renamed(nodes: Iterable[Node], table: Mapping[Value, Value]) -> list[Node]:
+    """The nodes with other values in place of those in `table`, in bodies too."""
+
+    def of(value: Value) -> Value:
+        return table.get(value, value)
+
+    def body(graph: Graph) -> Graph:
+        return replace(
+            graph,
+            inputs=tuple(map(of, graph.inputs)),
+            outputs=tuple(map(of, graph.outputs)),
+            nodes=tuple(renamed(graph.nodes, table)),
+        )
+
+    return [
+        replace(
+            node,
+            inputs=tuple(None if value is None else of(value) for value in node.inputs),
+            outputs=tuple(map(of, node.outputs)),
+            regions=node.regions if node.op == "deferred" else tuple(map(body, node.regions)),
+        )
+        for node in nodes
+    ]
 
 
 @dataclass
@@ -58,43 +75,30 @@ class Replaced:
 
 @dataclass
 class Rewriting:
-    """A graph that the pass `name` writes anew: its nodes so far, new constants, what was made once.
+    """The new graph so far: its nodes, new constants, what was made once, and numbers for new values.
 
     `known` depends on constants and static inputs alone, so nodes that read nothing else run once.
     """
 
-    name: str
-    graph: Graph
-    known: set[Value] = field(default_factory=set[Value])
+    known: set[Value]
+    numbers: Iterator[int]
     nodes: list[Node] = field(default_factory=list[Node])
     constants: dict[Value, Array] = field(default_factory=dict[Value, Array])
     made: dict[Any, Value] = field(default_factory=dict[Any, Value])
 
-    def __post_init__(self) -> None:
-        self._numbers: Iterator[int] = fresh_ids(self.graph)
-        self._kept = frozenset(self.graph.nodes)
-
-    def put(self, node: Node) -> None:
-        """The next node: one of the graph as it is, or one that the pass has made or changed."""
-        self.nodes.append(node if node in self._kept else touched(node, self.name))
-
     def emit(self, origin: Origin, op: str, *inputs: Value, **attrs: Any) -> Value:
-        """The result of a new node that has one."""
+        """A node of one result."""
         full = complete_attrs(CORE[op], attrs)
         facts = [Fact(value.type, self.constants.get(value)) for value in inputs]
-        result = self.fresh(CORE[op].infer(facts, full)[0])
-        self.put(Node(op, inputs, (result,), origin, full))
+        result = Value(next(self.numbers), CORE[op].infer(facts, full)[0])
+        self.nodes.append(Node(op, inputs, (result,), origin, full))
         if self.known.issuperset(inputs):
             self.known.add(result)
         return result
 
-    def fresh(self, kind: Type) -> Value:
-        """A new value."""
-        return Value(next(self._numbers), kind)
-
     def constant(self, array: Array, kind: TensorType) -> Value:
         """A new constant."""
-        value = self.fresh(kind)
+        value = Value(next(self.numbers), kind)
         self.constants[value] = array
         self.known.add(value)
         return value
@@ -109,6 +113,11 @@ class Rewriting:
             self.made[key] = make()
         return self.made[key]
 
-    def finished(self) -> Graph:
-        """The graph with the nodes that were put, and the new constants."""
-        return replace(self.graph, nodes=tuple(self.nodes), constants={**self.graph.constants, **self.constants})
+    def finished(self, graph: Graph) -> Graph:
+        """`graph` with the new nodes and constants."""
+        return replace(graph, nodes=tuple(self.nodes), constants={**graph.constants, **self.constants})
+
+
+def begin(graph: Graph, static: Collection[Value], numbers: Iterator[int]) -> Rewriting:
+    """A rewriting of `graph` that has no nodes yet; new values get ids from `numbers`."""
+    return Rewriting(set(settled(graph, static)), numbers)

@@ -16,7 +16,7 @@ import numpy as np
 
 from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Node, Value
-from assay.passes.rewrite import Replaced, touched
+from assay.passes.rewrite import Replaced
 
 Rule = Callable[["_Context", Node], "Node | Value | None"]
 
@@ -122,7 +122,7 @@ def _simplify(graph: Graph, makers: dict[Value, Node], constants: Mapping[Value,
         if isinstance(better, Value):
             replaced.note(node.outputs[0], better)
             continue
-        node = node if better is None else touched(better, "simplify")
+        node = better or node
         makers.update((value, node) for value in node.outputs)
         nodes.append(node)
     return replaced.in_graph(graph, nodes)

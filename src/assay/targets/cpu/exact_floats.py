@@ -48,7 +48,7 @@ def in_floats(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], no
     kind = node.outputs[0].type
     assert isinstance(kind, TensorType)
     sides = (packing.emit(node.origin, "cast", x, dtype=f32), packing.emit(node.origin, "cast", w, dtype=f32))
-    result = packing.fresh(TensorType(f32, kind.shape))
+    result = Value(next(packing.numbers), TensorType(f32, kind.shape))
     return replace(node, inputs=(*sides, *node.inputs[2:]), outputs=(result,))
 
 

@@ -61,8 +61,8 @@ def with_quads(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], n
     if weight is None:
         return None
     matrix = packing.once(weight, lambda: weight.matrix(packing, node.origin))
-    exact = packing.fresh(TensorType(i32, cast(TensorType, node.outputs[0].type).shape))
-    packing.put(replace(_product(packing, node, left, matrix), outputs=(exact,)))
+    exact = Value(next(packing.numbers), TensorType(i32, cast(TensorType, node.outputs[0].type).shape))
+    packing.nodes.append(replace(_product(packing, node, left, matrix), outputs=(exact,)))
     scale = packing.reshape(node.origin, left.scale, ())
     scales = packing.emit(node.origin, "mul", weight.scales(packing, node.origin), scale)
     wide = packing.emit(node.origin, "cast", exact, dtype=f32)
@@ -112,8 +112,8 @@ def _of_constant(packing: Rewriting, graph: Graph, node: Node, left: _Bytes, x: 
     matrix = packing.once((w, i8), lambda: packing.constant((content - shift).astype(np.int8), _kind(i8, w)))
     if not shift:
         return _product(packing, node, left, matrix)
-    exact = packing.fresh(node.outputs[0].type)
-    packing.put(replace(_product(packing, node, left, matrix), outputs=(exact,)))
+    exact = Value(next(packing.numbers), node.outputs[0].type)
+    packing.nodes.append(replace(_product(packing, node, left, matrix), outputs=(exact,)))
     by = packing.constant(np.array(shift, np.int32), TensorType(i32, ()))
     rows = packing.emit(node.origin, "reduce_sum", x, axes=(-1,), keepdims=True)
     return replace(node, op="add", inputs=(exact, packing.emit(node.origin, "mul", rows, by)), attrs={})
