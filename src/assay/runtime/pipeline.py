@@ -211,7 +211,9 @@ def _replanned(plan: Plan, segments: tuple[Segment, ...]) -> Plan:
     names = {name: value for name, value in graph.names.items() if value in made}
     before = {placement.node: placement for placement in plan.placements}
     placements = tuple(
-        before.get(node) or Placement(node, segment.target.name) for segment in segments for node in segment.graph.nodes
+        before.get(node) or Placement(node, segment.target.name)
+        for segment in segments
+        for node in segment.graph.nodes
     )
     whole = replace(graph, nodes=nodes, constants=constants, names=names)
     return replace(plan, graph=whole, segments=segments, placements=placements)
