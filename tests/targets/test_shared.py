@@ -114,7 +114,7 @@ def test_an_op_is_planned_once() -> None:
 class Backwards:
     """A compiler whose artifacts are sources backwards; `made` are those that it was asked for."""
 
-    def __init__(self, store: Store, identity: str = "one") -> None:
+    def __init__(self, store: Store | None, identity: str = "one") -> None:
         self.artifacts = Artifacts(identity, store, self._load)
         self.made: list[str] = []
 
@@ -145,6 +145,12 @@ def test_what_was_made_is_not_made_again(store: Store) -> None:
     assert first.made == ["ab", "cd"]
     assert second.ready("ab", "ef", "cd") == ["ba", "fe", "dc"]
     assert second.made == ["ef"]
+
+
+def test_without_a_store_what_was_made_is_not_made_again() -> None:
+    compiler = Backwards(None)
+    assert compiler.ready("ab") == compiler.ready("ab") == ["ba"]
+    assert compiler.made == ["ab"]
 
 
 def test_what_depends_on_something_else_is_made_again(store: Store) -> None:
