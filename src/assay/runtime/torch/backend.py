@@ -177,10 +177,11 @@ def _runner(
     module: fx.GraphModule, made: Compiled, interface: Interface, observe: Observe | None
 ) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """What runs a compiled graph on torch's arguments, and tells `observe` of its values."""
-    handed = arguments_of(module, made.program.addressed, interface.orders)
     if observe is None:
+        handed = arguments_of(module, made.program.addressed, interface.orders)
         return partial(_run, made.program, None if made.prelude is None else Prepared(made), handed)
     late = Observed(made.program, observe)
+    handed = arguments_of(module, late.program.addressed, interface.orders)  # an observed view needs its array
     early = None if made.prelude is None else Observed(made.prelude, observe)
     seen = Compiled(late.program, None if early is None else early.program, made.reads)
     prepared = None if early is None else Prepared(seen, early.told)
