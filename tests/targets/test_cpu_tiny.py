@@ -18,8 +18,9 @@ from assay.ops import CORE
 from assay.ops.builder import Builder
 from assay.ops.registry import Sample
 from assay.targets.cpu import CpuTarget
-from assay.targets.cpu.toolchain import Kernel, Toolchain, find_compiler
+from assay.targets.cpu.toolchain import Toolchain, find_compiler
 from assay.targets.reference import ReferenceTarget
+from assay.targets.shared.artifacts import Kernel
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
 

@@ -16,7 +16,7 @@ from assay.ir.graph import Graph, Node, Value, used
 from assay.ir.types import TensorType, Type
 from assay.limits import DEFAULT, Limits
 from assay.ops.builder import Builder
-from assay.ops.registry import CORE, FactMissing
+from assay.ops.registry import OPS, FactMissing
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Lowering:
             raise LowerFailed("the model nests too deeply", where=str(node.origin)) from error
         except Exception as error:
             raise LowerFailed(f"{type(error).__name__}: {error}", where=str(node.origin)) from error
-        if node.op in CORE or _dialect(node).typed:
+        if node.op in OPS or _dialect(node).typed:
             results = self.builder.refined(results, [value.type for value in node.outputs], mark)
         self.values.update(zip(node.outputs, results, strict=False))
 
@@ -108,7 +108,7 @@ class Lowering:
     def _lower(self, node: Node, inputs: Sequence[Value | None]) -> Sequence[Value]:
         if node.op == "deferred":
             return self._copy_deferred(node, inputs)
-        if node.op in CORE:
+        if node.op in OPS:
             regions = tuple(self.region(r, [value.type for value in r.inputs]) for r in node.regions)
             return self.builder.emit(node.op, *inputs, regions=regions, **node.attrs)
         return _dialect(node).lower(self, node, inputs)
@@ -137,14 +137,12 @@ def _dialect(node: Node) -> Dialect:
     return dialect
 
 
-def adapt(
-    graph: Graph, accepts: Callable[[Node], bool], limits: Limits, numbers: Iterator[int] | None = None
-) -> Graph:
+def adapt(graph: Graph, accepts: Callable[[Node], bool], limits: Limits, numbers: Iterator[int] | None = None) -> Graph:
     """A core graph in which the composites that `accepts` refuses are replaced by their parts, and unknown sizes have
     names, so that whoever goes on with a value of unknown size can be told it. Its values are new, with ids from
     `numbers`."""
     nodes = list(graph.walk())
-    refused = any(node.op in CORE and not CORE[node.op].is_milli and not accepts(node) for node in nodes)
+    refused = any(node.op in OPS and not OPS[node.op].is_milli and not accepts(node) for node in nodes)
     if not refused and all(map(_is_named, _types(graph, nodes))):
         return graph
     builder = Builder(accepts=accepts, limits=limits, names=_free_names(graph, nodes), numbers=numbers)

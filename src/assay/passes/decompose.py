@@ -9,7 +9,7 @@ from operator import is_
 from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Node, Value, used
 from assay.limits import Limits
-from assay.ops import CORE
+from assay.ops import OPS
 from assay.ops.lowering import parts_of
 from assay.passes.rewrite import renamed
 
@@ -34,11 +34,11 @@ class _Decomposing:
 
     def add(self, node: Node) -> None:
         """The node as it is, or its parts."""
-        if node.op not in CORE or node.op == "deferred":
+        if node.op not in OPS or node.op == "deferred":
             self.nodes.append(node)
             return
         whole = self._with_bodies(node)
-        if CORE[node.op].is_milli or self.accepts(whole):
+        if OPS[node.op].is_milli or self.accepts(whole):
             self.nodes.append(whole)
             return
         parts = parts_of(whole, self.constants, self.accepts, self.limits, self.numbers)

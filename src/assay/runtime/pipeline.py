@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -207,16 +207,19 @@ def _replanned(plan: Plan, segments: tuple[Segment, ...]) -> Plan:
     graph = plan.graph
     nodes = tuple(node for segment in segments for node in segment.graph.nodes)
     constants = {**graph.constants, **{v: array for each in segments for v, array in each.graph.constants.items()}}
-    made = {*graph.inputs, *constants, *(value for node in nodes for value in node.outputs)}
-    names = {name: value for name, value in graph.names.items() if value in made}
+    names = _names_in(graph, (*graph.inputs, *constants), nodes)
     before = {placement.node: placement for placement in plan.placements}
     placements = tuple(
-        before.get(node) or Placement(node, segment.target.name)
-        for segment in segments
-        for node in segment.graph.nodes
+        before.get(node) or Placement(node, segment.target.name) for segment in segments for node in segment.graph.nodes
     )
     whole = replace(graph, nodes=nodes, constants=constants, names=names)
     return replace(plan, graph=whole, segments=segments, placements=placements)
+
+
+def _names_in(graph: Graph, given: Iterable[Value], nodes: Iterable[Node]) -> dict[str, Value]:
+    """The names of `graph` whose values are given or made by these nodes."""
+    there = {*given, *(value for node in nodes for value in node.outputs)}
+    return {name: value for name, value in graph.names.items() if value in there}
 
 
 def _split(plan: Plan, static: Sequence[Value], settings: Settings) -> tuple[Plan | None, Plan]:
@@ -277,7 +280,6 @@ def _made_by(graph: Graph, wanted: Collection[Value]) -> list[Value]:
 def _late_plan(plan: Plan, early: Sequence[Segment], late: Sequence[Segment]) -> Plan:
     """What runs every time; its graph takes the results of the prelude as further inputs."""
     moved: set[Node] = {node for segment in early for node in segment.graph.nodes}
-    made = {value for node in moved for value in node.outputs}
     wanted = {value for segment in late for value in segment.graph.inputs}.union(plan.graph.outputs)
     handed_on = tuple(dict.fromkeys(v for each in early for n in each.graph.nodes for v in n.outputs if v in wanted))
     nodes = tuple(node for segment in late for node in segment.graph.nodes)
@@ -290,7 +292,7 @@ def _late_plan(plan: Plan, early: Sequence[Segment], late: Sequence[Segment]) ->
         input_names=(),
         nodes=nodes,
         constants={**constants, **outputs},
-        names={name: v for name, v in graph.names.items() if v not in made or v in handed_on},
+        names=_names_in(graph, (*graph.inputs, *handed_on, *constants, *outputs), nodes),
     )
     placements = tuple(each for each in plan.placements if each.node not in moved)
     return Plan(whole, tuple(late), placements, plan.bodies)

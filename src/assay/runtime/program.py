@@ -266,9 +266,7 @@ def _leaves_the_oracle(plan: Plan, oracle: Target) -> bool:
     return own or any(_leaves_the_oracle(each, oracle) for each in plan.bodies.values())
 
 
-def _compiled(
-    segment: Segment, bodies: Bodies, oracle: Target, disabled: Collection[str]
-) -> tuple[Executable, str]:
+def _compiled(segment: Segment, bodies: Bodies, oracle: Target, disabled: Collection[str]) -> tuple[Executable, str]:
     """A segment made runnable, on the oracle if its target fails; then with the reason."""
     try:
         return segment.target.compile(segment.graph, bodies, disabled), ""

@@ -9,14 +9,13 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._dynamo.backends.common import aot_autograd
-from torch._guards import TracingContext
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from assay.errors import BadFeed, LowerFailed, hint_for
 from assay.frontends.torch import import_fx
 from assay.frontends.torch.decompositions import decompositions, drawn_once, kept_whole, wide_gradients
 from assay.frontends.torch.importer import Imported
+from assay.frontends.torch.private.dynamo import aot_autograd, boxed
+from assay.frontends.torch.private.ops import forward_results, is_wrapper_subclass, static_inputs
 from assay.ir.graph import Graph
 from assay.limits import DEFAULT
 from assay.runtime.pipeline import Compiled, Interface, Settings, compiled, core_graph
@@ -31,6 +30,7 @@ from assay.runtime.torch.state import Prepared
 from assay.store import open_store
 
 _PLACED_BY_DATA = "data says where in an input a result lies: the oracle alone gives such views"
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -104,7 +104,7 @@ def backend(
 def _refuse_subclasses(module: fx.GraphModule, inputs: Sequence[Any]) -> None:
     names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
     for name, value in zip(names, inputs, strict=False):
-        if is_traceable_wrapper_subclass(value):
+        if is_wrapper_subclass(value):
             raise BadFeed(
                 f"the input '{name}' is a {type(value).__name__}, a tensor subclass",
                 hint="pass plain tensors: convert it before the compiled part, or leave that part to eager",
@@ -134,12 +134,12 @@ def compile_graph(
     record(CompiledGraph(phase, module, imported, made.program, made.prelude))
     run = _runner(module, made, interface, options.observe)
 
-    def boxed(arguments: list[Any]) -> list[Any]:
+    @boxed
+    def run_boxed(arguments: list[Any]) -> list[Any]:
         with stage("run"):
             return returned_to_torch(run(arguments), imported.returned, arguments)
 
-    boxed._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]
-    return boxed
+    return run_boxed
 
 
 def _settings(options: Options, chain: Chain) -> Settings:
@@ -160,16 +160,12 @@ def _visible(phase: Phase) -> int | None:
     """How many of a graph's results the caller sees: not what is kept for the backward graph, nor what that gives."""
     if phase == "inference":
         return None
-    context = TracingContext.try_get()
-    metadata: Any = None if context is None else context.fw_metadata
-    return 0 if metadata is None or phase == "backward" else metadata.num_forward_returns
+    return 0 if phase == "backward" else forward_results() or 0
 
 
 def _static(phase: Phase) -> Sequence[int]:
     """Which inputs are parameters and buffers; the backward graph gets its own as saved values, unmarked."""
-    context = TracingContext.try_get()
-    metadata: Any = None if context is None else context.fw_metadata
-    return () if metadata is None or phase == "backward" else metadata.static_input_indices
+    return () if phase == "backward" else static_inputs()
 
 
 def _runner(

@@ -7,23 +7,21 @@ from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 
 from assay.errors import CompileFailed
-from assay.ir.dtypes import string
 from assay.ir.graph import Graph, Node, Value
-from assay.ir.types import TensorType
 from assay.limits import Limits
 from assay.passes.decompose import decompose
 from assay.targets.base import YES, Bodies, Device, Executable, NamedPass, Probe, Support, Traits
-from assay.targets.cpu import kernels, scalar
+from assay.targets.cpu import kernels, ops
 from assay.targets.cpu.compiler import find_compiler, search
 from assay.targets.cpu.executable import CpuExecutable
 from assay.targets.cpu.norms import fold_norms, is_foldable
 from assay.targets.cpu.prepack import byte_panels, panels, quad_panels, sums_in_floats
-from assay.targets.cpu.registry import EMITTERS
-from assay.targets.cpu.tensors import dtype_of, shape_of, unclear_broadcast
+from assay.targets.cpu.registry import KERNELS
 from assay.targets.cpu.toolchain import shared_toolchain
+from assay.targets.shared.refusals import untyped
 from assay.targets.threads import Threads, available_threads
 
-__all__ = ["CpuTarget", "kernels"]
+__all__ = ["CpuTarget", "kernels", "ops"]
 
 
 class CpuTarget:
@@ -87,7 +85,7 @@ class CpuTarget:
 
 def _refusal(node: Node) -> str:
     """Why there is no kernel for a node; empty if there is one."""
-    return _untyped(node) or _unknown(node) or _refused_body(node)
+    return untyped(node) or KERNELS.refusal(node) or _refused_body(node)
 
 
 def _refused_body(node: Node) -> str:
@@ -106,35 +104,3 @@ def _no_compiler() -> str:
         stacklevel=2,
     )
     return reason
-
-
-def _untyped(node: Node) -> str:
-    """A reason to refuse a node of whose tensors too little is known."""
-    values = [value for value in (*node.inputs, *node.outputs) if value is not None]
-    values += [value for region in node.regions for value in (*region.inputs, *region.outputs)]
-    for value in values:
-        if not isinstance(value.type, TensorType):
-            return f"a {value.type} is no tensor"
-        if value.type.dtype is string:
-            return "strings do not lie in the memory of their tensor"
-        if not value.type.is_sized:
-            return "a size is known only when the program runs"
-    return ""
-
-
-def _unknown(node: Node) -> str:
-    """A reason to refuse a node for which there is no kernel."""
-    emitter = EMITTERS.get(node.op)
-    if emitter is None:
-        return scalar.refusal(node) or _unclear_operands(node)
-    dtype = dtype_of(next(value for value in (*node.inputs, *node.outputs) if value is not None))
-    if emitter.dtypes is not None and dtype not in emitter.dtypes:
-        return f"there is no kernel of {node.op} for {dtype}"
-    return emitter.unless(node)
-
-
-def _unclear_operands(node: Node) -> str:
-    """A reason to refuse an elementwise node of which only a run tells whether an axis is repeated."""
-    shapes = [shape_of(value) for value in node.inputs if value is not None]
-    reasons = (unclear_broadcast(shape, shape_of(node.outputs[0])) for shape in shapes)
-    return next(filter(None, reasons), "")

@@ -23,10 +23,12 @@ from assay.limits import Limits
 from assay.memory import LARGE, check_room
 from assay.targets.base import Event, Executable, Observer
 from assay.targets.budget import Allowance
-from assay.targets.cpu.planner import Planner
+from assay.targets.cpu.registry import KERNELS
 from assay.targets.cpu.tape import encode
-from assay.targets.cpu.toolchain import Kernel, Toolchain
-from assay.targets.cpu.views import View
+from assay.targets.cpu.toolchain import Toolchain
+from assay.targets.shared.artifacts import Kernel
+from assay.targets.shared.planner import Planner
+from assay.targets.shared.views import View
 from assay.targets.threads import Threads
 
 _NO_MEMORY, _TOO_LARGE = -1, -2
@@ -46,10 +48,9 @@ class CpuExecutable:
         self.graph = graph
         self._toolchain, self._limits, self._threads = toolchain, limits, threads
         constants = {value: _strided(array) for value, array in _constants(graph).items()}
-        plan = Planner(graph, constants, limits, fused=fused)
+        plan = Planner(graph, constants, limits, KERNELS, fused=fused)
         self._plan = plan
-        parts = [part for step in plan.tape.steps for part in (step, step.continued) if part is not None]
-        kernels = list(dict.fromkeys(part.kernel for part in parts if part.kernel is not None))
+        kernels = list(dict.fromkeys(step.kernel for step in plan.tape.order if step.kernel is not None))
         machine, *libraries = toolchain.load([_MACHINE, *kernels])
         self._machine = _typed(machine)
         addresses = {

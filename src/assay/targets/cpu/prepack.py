@@ -18,12 +18,13 @@ from assay.ir.types import TensorType
 from assay.ops import CORE
 from assay.ops.registry import complete_attrs
 from assay.passes.dce import dce
+from assay.passes.rewrite import Rewriting, begin
 from assay.targets.cpu.byte_weights import ByteWeight, byte_weight
 from assay.targets.cpu.exact_floats import in_floats
 from assay.targets.cpu.kernels.conv import is_of_dots
 from assay.targets.cpu.kernels.matmul import panel_width
 from assay.targets.cpu.quads import with_quads
-from assay.targets.cpu.rewriting import Rewriting, begin, known_shape
+from assay.targets.cpu.rewriting import known_shape
 
 _Rule: TypeAlias = Callable[[Rewriting, Graph, Mapping[Value, Node], Node], Node | None]
 """What stands for a node of a graph, given the makers of its values; None if the rule is none for this node."""
@@ -86,7 +87,7 @@ def _packed(packing: Rewriting, node: Node) -> Node | None:
 def _panels(packing: Rewriting, origin: Origin, matrices: Value) -> Value:
     """Matrices as panels."""
     assert isinstance(matrices.type, TensorType)
-    return packing.emit(origin, "pack_panels", matrices, width=panel_width(matrices.type.dtype))
+    return packing.emit(origin, "cpu.pack_panels", matrices, width=panel_width(matrices.type.dtype))
 
 
 def _product(packing: Rewriting, node: Node, x: Value, w: Value) -> Node | None:
@@ -95,7 +96,7 @@ def _product(packing: Rewriting, node: Node, x: Value, w: Value) -> Node | None:
     if len(shape) != 2:
         return None
     panels = packing.once(w, lambda: _panels(packing, node.origin, w))
-    return replace(node, op="matmul_panels", inputs=(x, panels), attrs={"columns": shape[1]})
+    return replace(node, op="cpu.matmul_panels", inputs=(x, panels), attrs={"columns": shape[1]})
 
 
 def _with_bytes(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], node: Node) -> Node | None:
@@ -105,12 +106,12 @@ def _with_bytes(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], 
     if x is None or weight is None:
         return None
     panels = packing.once((weight, f32), lambda: _byte_panels(packing, node.origin, weight))
-    result = packing.emit(node.origin, "matmul_bytes", x, panels, columns=weight.columns)
+    result = packing.emit(node.origin, "cpu.matmul_bytes", x, panels, columns=weight.columns)
     return replace(node, op="mul", inputs=(result, weight.scales(packing, node.origin)), attrs={})
 
 
 def _byte_panels(packing: Rewriting, origin: Origin, weight: ByteWeight) -> Value:
-    return packing.emit(origin, "pack_panels", weight.matrix(packing, origin), width=panel_width(f32))
+    return packing.emit(origin, "cpu.pack_panels", weight.matrix(packing, origin), width=panel_width(f32))
 
 
 def _convolution(packing: Rewriting, node: Node, x: Value, w: Value) -> Node | None:
@@ -124,9 +125,9 @@ def _convolution(packing: Rewriting, node: Node, x: Value, w: Value) -> Node | N
     attrs = {**node.attrs, "kernel": tuple(kernel), "channels": channels}
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if bias is None:
-        return replace(node, op="conv_panels", inputs=(x, panels), attrs=attrs)
+        return replace(node, op="cpu.conv_panels", inputs=(x, panels), attrs=attrs)
     result = Value(next(packing.numbers), node.outputs[0].type)
-    packing.nodes.append(Node("conv_panels", (x, panels), (result,), node.origin, attrs))
+    packing.nodes.append(Node("cpu.conv_panels", (x, panels), (result,), node.origin, attrs))
     shaped = packing.once(bias, lambda: packing.reshape(node.origin, bias, (channels, *[1] * len(kernel))))
     return replace(node, op="add", inputs=(result, shaped), attrs={})
 

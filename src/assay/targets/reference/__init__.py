@@ -1,4 +1,4 @@
-"""The reference target: always there, takes every core op, defines what is right."""
+"""The reference target: always there, takes every op, defines what is right."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from assay.ir.building import collector_paused
 from assay.ir.graph import Graph, Node
 from assay.limits import DEFAULT, Limits
-from assay.ops import CORE
+from assay.ops import OPS
 from assay.targets.base import YES, Bodies, Device, Executable, NamedPass, Probe, Support, Traits
 from assay.targets.reference.interpreter import Mode, Program
 
@@ -30,8 +30,8 @@ class ReferenceTarget:
         return Probe(True, details={"numpy": np.__version__, "mode": self.mode})
 
     def support(self, node: Node) -> Support:
-        """Every core op."""
-        return YES if node.op in CORE else Support(False, f"'{node.op}' is no core op")
+        """Every op that has a definition."""
+        return YES if node.op in OPS else Support(False, f"'{node.op}' is an op that nobody defines")
 
     @property
     def traits(self) -> Traits:

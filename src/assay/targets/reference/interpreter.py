@@ -36,7 +36,7 @@ from assay.limits import Limits
 from assay.memory import LARGE, check_room
 from assay.ops.builder import check_size
 from assay.ops.lowering import lower
-from assay.ops.registry import CORE, Compute, OpDef, as_results, carrier, narrow, widen
+from assay.ops.registry import OPS, Compute, OpDef, as_results, carrier, narrow, widen
 from assay.targets.base import Bodies, Event, Executable, Observer
 from assay.targets.budget import Allowance
 from assay.targets.reference.blas import single_threaded
@@ -153,7 +153,7 @@ class Program:
             watch.allowance.check_memory(0, str(node.origin))
 
     def _prepare(self, node: Node, dead: tuple[Value, ...]) -> Step:
-        definition = CORE.get(node.op)
+        definition = OPS.get(node.op)
         if definition is None:
             raise RunFailed(f"the oracle has no op '{node.op}'", where=str(node.origin))
         sized_at_run = not definition.regions and not all(_is_static(value.type) for value in node.outputs)
