@@ -165,11 +165,11 @@ def _show(report: Report, records: Sequence[Record], jobs: Sequence[Job]) -> Non
 
 def _misreported(records: Sequence[Record]) -> list[str]:
     """The faults whose records do not say what was broken."""
-    from assay.evidence.sweep.faults import OP, find_fault
+    from assay.evidence.sweep.faults import find_fault, op_of
 
     complaints: list[str] = []
     for record in records:
         kind, _, op = record.case.fault.partition(":")
-        told = find_fault(kind).misreported(record, op or OP) if kind else ""
+        told = find_fault(kind).misreported(record, op or op_of(kind)) if kind else ""
         complaints += [f"{record.case.fault} on {record.case.target}: {told}"] if told else []
     return complaints
