@@ -28,7 +28,7 @@ from assay.ir.verify import verify
 from assay.ops.builder import Builder
 from assay.ops.lowering import lower
 from assay.runtime.graph_cache import graph_key, lowered_graph
-from assay.runtime.session import optimized
+from assay.runtime.pipeline import optimized
 from assay.store import Store
 
 F32 = TensorType(dtypes.f32, (symbol("n"), 3))
@@ -220,7 +220,14 @@ def forged(store: Store, graph: Counted, change: Callable[[Graph], Graph]) -> No
 
 
 def opaque(graph: Graph, target: str) -> Graph:
-    attrs = {"target": target, "args": ("=/etc/passwd",), "kwargs": (), "kinds": ("f32[]",), "reason": "", "acts": True}
+    attrs = {
+        "target": target,
+        "args": ("=/etc/passwd",),
+        "kwargs": (),
+        "kinds": ("f32[]",),
+        "reason": "",
+        "effect": "observable",
+    }
     made = Value(900, TensorType(dtypes.f32, ()))
     return replace(graph, nodes=(*graph.nodes, Node("opaque", (), (made,), Origin("o"), attrs)))
 
@@ -267,7 +274,7 @@ from assay.frontends.torch.decompositions import decompositions
 from assay.ir.printer import print_graph
 from assay.ops.lowering import lower
 from assay.runtime.graph_cache import lowered_graph
-from assay.runtime.session import optimized
+from assay.runtime.pipeline import optimized
 from assay.store import Store
 
 class Model(torch.nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -14,6 +14,7 @@ from assay.ir import dtypes
 from assay.ir.dims import Expr
 from assay.ir.dtypes import Array, DType
 from assay.ir.facts import Fact
+from assay.ir.graph import Node
 from assay.ir.types import Shape, TensorType, Type, UnknownType
 
 
@@ -38,6 +39,17 @@ class Compute(Enum):
     NATIVE = "in the dtype itself, which already rounds correctly (or moves data only)"
     WIDE = "widened to f64, rounded once at the end"
     STORED = "on the bits of the stated dtype, also where floats are otherwise carried in f64"
+
+
+class Effect(StrEnum):
+    """What running an op does besides giving results. Each kind is bound by more than the one before it."""
+
+    PURE = "pure"
+    """Nothing: the same inputs give the same results, whenever and however often it runs, or not at all."""
+    ORDERED = "ordered"
+    """It uses something outside the graph: it runs in its order, once for each time that its results are used."""
+    OBSERVABLE = "observable"
+    """It also runs where nobody uses its results: it checks something, or draws random numbers."""
 
 
 class Sample(NamedTuple):
@@ -70,7 +82,10 @@ class Param:
 
 @dataclass(frozen=True, eq=False)
 class OpDef:
-    """The definition of one op. `parts` is its decomposition; None makes it a milli-op."""
+    """The definition of one op. `parts` is its decomposition; None makes it a milli-op.
+
+    One for the `host` runs there, by its reference: no target is expected to have it.
+    """
 
     name: str
     doc: str
@@ -90,7 +105,7 @@ class OpDef:
     samples: Samples
     host: bool
     regions: int
-    effects: bool
+    effect: Effect
 
     @property
     def is_milli(self) -> bool:
@@ -163,15 +178,16 @@ class OpDef:
 
 @dataclass(frozen=True)
 class Registry:
-    """The closed table of core ops, in order of definition."""
+    """A table of ops in order of definition: the closed set of core ops, or those that the target `owner` owns."""
 
+    owner: str = ""
     table: dict[str, OpDef] = field(default_factory=dict[str, OpDef])
 
     def __getitem__(self, name: str) -> OpDef:
         return self.table[name]
 
     def get(self, name: str) -> OpDef | None:
-        """The definition of `name`, None if it is no core op."""
+        """The definition of `name`, None if it is not here."""
         return self.table.get(name)
 
     def __contains__(self, name: str) -> bool:
@@ -180,14 +196,46 @@ class Registry:
     def __iter__(self) -> Any:
         return iter(self.table.values())
 
+    def full_name(self, name: str) -> str:
+        """What an op of this table is called everywhere; a target's own bear its name in front: `cpu.pack_panels`."""
+        return f"{self.owner}.{name}" if self.owner else name
+
     def add(self, definition: OpDef) -> None:
         """Enter a definition; a name is defined once."""
         if definition.name in self.table:
-            raise ValueError(f"core op {definition.name} is defined twice")
+            raise ValueError(f"the op {definition.name} is defined twice")
         self.table[definition.name] = definition
 
 
+@dataclass(frozen=True)
+class Ops:
+    """Every op there is, by name: the core ops, and those of targets, which enter them when they are imported."""
+
+    core: Registry
+    owned: dict[str, Registry] = field(default_factory=dict[str, Registry])
+
+    def __getitem__(self, name: str) -> OpDef:
+        found = self.get(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def get(self, name: str) -> OpDef | None:
+        """The definition of `name`, None if there is no such op."""
+        owner, dot, _ = name.partition(".")
+        table = self.owned.get(owner) if dot else self.core
+        return None if table is None else table.get(name)
+
+    def __contains__(self, name: str) -> bool:
+        return self.get(name) is not None
+
+    def of_target(self, owner: str) -> Registry:
+        """The table of the ops that the target `owner` owns."""
+        return self.owned.setdefault(owner, Registry(owner))
+
+
 CORE = Registry()
+OPS = Ops(CORE)
 
 
 def no_samples(rng: np.random.Generator, dtype: DType) -> Iterable[Sample]:
@@ -199,6 +247,7 @@ def op(
     signature: str,
     *,
     name: str = "",
+    into: Registry = CORE,
     shape: ShapeRule | None = None,
     types: TypeRule | None = None,
     parts: Decomposition | None = None,
@@ -209,10 +258,10 @@ def op(
     samples: Samples = no_samples,
     host: bool = False,
     regions: int = 0,
-    effects: bool = False,
+    effect: Effect = Effect.PURE,
     **typevars: tuple[DType, ...],
 ) -> Callable[[Callable[..., Any]], OpDef]:
-    """Define a core op from its reference function.
+    """Define an op from its reference function: a core op, or one of a target (`into` its table).
 
     `signature` gives dtypes only, `"T, T, i64? -> T, bool"`: a type variable (its dtypes follow as a
     keyword), a dtype name, `any` for what is no tensor, or `@attr` in a result for the dtype in that
@@ -233,9 +282,9 @@ def op(
         keywords = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "regions"}
         params = tuple(_param(p.name, token) for p, token in zip(positional, tokens, strict=True))
         definition = OpDef(
-            name=name or reference.__name__.rstrip("_"),
+            name=into.full_name(name or reference.__name__.rstrip("_")),
             doc=inspect.getdoc(reference) or "",
-            family=reference.__module__.rpartition(".")[2],
+            family=into.owner or reference.__module__.rpartition(".")[2],
             params=params,
             results=tuple(token.strip() for token in right.split(",")),
             typevars=typevars,
@@ -251,9 +300,9 @@ def op(
             samples=samples,
             host=host,
             regions=regions,
-            effects=effects,
+            effect=effect,
         )
-        CORE.add(definition)
+        into.add(definition)
         return definition
 
     return define
@@ -327,4 +376,15 @@ def carrier(kind: Type) -> Any:
     return kind.dtype.numpy if isinstance(kind, TensorType) else None
 
 
-__all__ = ["CORE", "Array", "Compute", "OpDef", "Param", "Registry", "Sample", "Tolerance", "op"]
+__all__ = ["CORE", "OPS", "Array", "Compute", "OpDef", "Ops", "Param", "Registry", "Sample", "Tolerance", "op"]
+
+
+def effect_of(node: Node) -> Effect:
+    """What running a node does, its bodies included. An op that is not known yet may use anything.
+
+    One definition may have nodes of several kinds; then the attribute `effect` says which.
+    """
+    definition = OPS.get(node.op)
+    own = Effect.ORDERED if definition is None else Effect(node.attrs.get("effect", definition.effect))
+    inner = (effect_of(each) for region in node.regions for each in region.nodes)
+    return max(own, *inner, key=list(Effect).index) if node.regions else own

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
-from torch._dynamo import optimize
-from torch._dynamo.backends.common import aot_autograd
-from torch._functorch._aot_autograd.utils import make_boxed_func
-from torch.utils import _pytree as pytree
 
 from assay.evidence.sweep.accuracy import judged
 from assay.evidence.sweep.subjects import Subject, floats_as
 from assay.frontends.torch.decompositions import decompositions, kept_whole, wide_gradients
 from assay.frontends.torch.importer import origin_of
+from assay.frontends.torch.private.dynamo import aot_autograd, boxed
+from assay.frontends.torch.private.ops import pytree
 from assay.frontends.torch.types import has_array, to_array
 from assay.ir.dtypes import Array
 from assay.limits import DEFAULT
 from assay.ops.registry import widen
-from assay.runtime.targets import make_target
+from assay.runtime.targets import make_chain
 from assay.runtime.torch.accounts import calls_of
 from assay.runtime.torch.backend import Options, compile_graph
 
@@ -44,20 +42,21 @@ class _Search:
 
     def compiler(self, module: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
         options = Options(self.target, observe=lambda name, _, value: self.values.__setitem__(name, value), cache=False)
-        compiled = compile_graph(module, options, make_target(self.target, "exact", DEFAULT, torch.get_num_threads))
+        compiled = compile_graph(module, options, make_chain(self.target, "exact", DEFAULT, torch.get_num_threads))
 
-        def run(*arguments: Any) -> Any:
+        @boxed
+        def run(arguments: list[Any]) -> Any:
             plain = _Kept(module)
             results = plain.run(*arguments)
             exact = _Kept(module, wide=True)
             with torch.no_grad():
                 exact.run(*arguments)
             self.values.clear()
-            compiled(list(arguments))
+            compiled(arguments)
             self.found = self.found or self._first_wrong(module, plain.kept, exact.kept)
             return results
 
-        return make_boxed_func(run)
+        return run
 
     def _first_wrong(self, module: fx.GraphModule, plain: dict[str, Any], exact: dict[str, Any]) -> Suspect | None:
         for node in calls_of(module):
@@ -97,6 +96,6 @@ def first_wrong(subject: Subject, target: str) -> Suspect | None:
         with kept_whole(), wide_gradients():
             return made(module, inputs)
 
-    region: Any = optimize(backend, dynamic=False, isolate_recompiles=True)
-    subject.step(region(subject.module))
+    compiled: Any = cast(Any, torch).compile(subject.module, backend=backend, dynamic=False, isolate_recompiles=True)
+    subject.step(compiled)
     return search.found
