@@ -15,7 +15,7 @@ enum { ROW_BLOCK = 384, COLUMN_BLOCK = 128, DEPTH = 768 };
 #ifdef PACKED
 enum { ROW_BUDGET = 65536 };
 #else
-enum { ROW_BUDGET = 131072 }; /* weights become panels anew for each copy, so that there should be few */
+enum { ROW_BUDGET = 131072 }; /* weights become panels anew for each copy: larger copies, fewer panels */
 #endif
 
 typedef struct {
@@ -176,8 +176,8 @@ static const ACC *place_right(const shape *g, const T *w, ACC *room, int64_t o, 
 #endif
 }
 
-/* All depth of some columns of C, whose panels are at p->b: a few segments, or a part of one, at a time. Meanwhile, the
-   weights of `coming_columns` columns that become panels next are asked for, at `soon`. */
+/* All depth of some columns of C, whose panels are at p->b: a few segments, or a part of one, at a time. Meanwhile the
+   weights at `soon` are prefetched, those of the `coming_columns` columns that become panels next. */
 static void add_up(const shape *g, product *p, const ACC *const *row, int64_t columns, const T *soon,
                    int64_t coming_columns) {
   const int64_t length = g->in * (g->dilation[2] == 1 ? g->kernel[2] : 1), segments = segments_of(g);

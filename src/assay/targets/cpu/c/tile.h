@@ -120,8 +120,8 @@ static void some_rows(const product *p, int64_t first, int64_t rows, int64_t wid
   }
 }
 
-/* Ask for what is read soon: as much of it as rows from `from` to `to` are of all rows. Memory has its time while tiles
-   are computed; to ask for all at once would be to wait for it. */
+/* Prefetch what is read soon: as much of it as the rows from `from` to `to` are of all rows. So the requests are spread
+   over the tiles; all at once they would have to wait for each other. */
 ALWAYS void ask_for_next(const product *p, int64_t from, int64_t to) {
   const coming *next = &p->next;
   const int64_t all = next->pieces * next->lines, end = all * to / p->rows;
