@@ -221,6 +221,11 @@ class Lab:
             chain = make_chain(self._target, "exact", DEFAULT, torch.get_num_threads)
             compiled = compile_graph(shown, Options(self._target, cache=False), chain, phase)
             self._graphs.append(_Ready(module, compiled, operands))
-            return boxed(lambda arguments: self._turn(index, arguments))
+
+            @boxed
+            def run(arguments: list[Any]) -> Sequence[Any]:
+                return self._turn(index, arguments)
+
+            return run
 
         return compiler
