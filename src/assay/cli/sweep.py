@@ -118,10 +118,11 @@ def sweep(
 
 
 def _faults(given: Sequence[str]) -> list[str]:
-    """The faults asked for; `all` stands for each kind."""
+    """The faults asked for; `all` stands for each kind that needs no op, target or option of its own."""
     from assay.evidence.sweep.faults import FAULTS, find_fault
 
-    faults = [kind for each in given for kind in (FAULTS if each == "all" else [each])]
+    anywhere = [kind for kind, fault in FAULTS.items() if fault.only is None]
+    faults = [kind for each in given for kind in (anywhere if each == "all" else [each])]
     for each in faults:
         find_fault(each.partition(":")[0])
     return faults
