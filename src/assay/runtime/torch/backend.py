@@ -18,8 +18,9 @@ from assay.frontends.torch.private.dynamo import aot_autograd, boxed
 from assay.frontends.torch.private.ops import forward_results, is_wrapper_subclass, static_inputs
 from assay.ir.graph import Graph
 from assay.limits import DEFAULT
-from assay.runtime.pipeline import Compiled, Interface, Settings, compiled, core_graph
+from assay.runtime.pipeline import Compiled, compiled, core_graph
 from assay.runtime.program import Program
+from assay.runtime.settings import Interface, Settings
 from assay.runtime.stages import stage
 from assay.runtime.targets import Chain, default_target, make_chain
 from assay.runtime.torch.arguments import Arguments, arguments_of, check_devices, memory_orders
