@@ -19,6 +19,9 @@ from assay.evidence.attempts import exit_text
 JOBS_PER_PROCESS = 150
 """After so many a new process is started: what dynamo keeps makes the old one large and slow."""
 
+_FAREWELL = 5.0
+"""Seconds that a process may take to end by itself."""
+
 _ENVIRONMENT = {
     # oneDNN's AMX kernels end eager's bf16 products with an illegal instruction where the kernel denies the tile state.
     "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16",
@@ -144,8 +147,10 @@ def _start(serve: Serve) -> tuple[SpawnProcess, Connection]:
 
 
 def _end(live: tuple[SpawnProcess, Connection] | None) -> None:
+    """End a process: one that waits for a job ends by itself and gives back its semaphores, any other is killed."""
     if live is not None:
         process, line = live
         line.close()
+        process.join(_FAREWELL)
         process.kill()
         process.join()

@@ -12,6 +12,7 @@ from torch import _decomp
 from torch._C import DispatchKey
 from torch._decomp import decompositions as _rules
 from torch._functorch import config as functorch_config
+from torch._prims_common import suggest_memory_format
 
 _TABLES, _RULES = cast(Any, _decomp), cast(Any, _rules)
 
@@ -71,6 +72,9 @@ WHOLE = (
     "channel_shuffle",
     "col2im",
     "im2col",
+    "index_add",
+    "index_copy",
+    "index_fill",
     "linspace",
     "mish",
     "native_channel_shuffle",
@@ -150,6 +154,20 @@ def wide_gradients() -> Generator[None]:
     aten = torch.ops.aten
     overloads = [getattr(aten, name).default for name in MAGNIFYING]
     with _kernels({each: {**each.py_kernels, DispatchKey.Autograd: _widened(each)} for each in overloads}):
+        yield
+
+
+@contextmanager
+def laid_out_batch_norms() -> Generator[None]:
+    """Inside, the result of a batch norm lies in memory as eager's does: with channels last where the input has them,
+    else plainly. torch's rule for its strides follows the input's, whatever they are."""
+    overload = torch.ops.aten.batch_norm.default
+
+    def batch_norm(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        result = overload._op_dk(DispatchKey.CompositeImplicitAutograd, x, *args, **kwargs)
+        return result.contiguous(memory_format=suggest_memory_format(x))
+
+    with _kernels({overload: {DispatchKey.Autograd: batch_norm, DispatchKey.CompositeImplicitAutograd: batch_norm}}):
         yield
 
 

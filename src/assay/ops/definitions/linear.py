@@ -309,8 +309,9 @@ def _transposed_parts(
     groups: int,
 ) -> Any:
     if 0 in b.dims(x)[2:]:
-        window = {"strides": strides, "pads": pads, "dilations": dilations, "output_padding": output_padding}
-        return _of_no_pixels(b, x, w, bias, window, groups)
+        around = [more - pads[i] - pads[i + len(strides)] for i, more in enumerate(output_padding)]
+        spatial = [_spread(b, x, w, 2 + i, s, d) for i, (s, d) in enumerate(zip(strides, dilations, strict=True))]
+        return _of_no_pixels(b, x, w, bias, [b.add(s, a) for s, a in zip(spatial, around, strict=True)], groups)
     if any(stride > 1 for stride in strides) and all(d == 1 for d in dilations) and min(pads) >= 0:
         return _by_phases(b, x, w, bias, strides=strides, pads=pads, output_padding=output_padding, groups=groups)
     rank = len(strides)
@@ -333,12 +334,17 @@ def _transposed_parts(
     return _without_ends(b, result, (0,) * rank, (1,) * rank) if more else result
 
 
-def _of_no_pixels(b: Any, x: Any, w: Any, bias: Any, window: Mapping[str, Any], groups: int) -> Any:
+def _spread(b: Any, x: Any, w: Any, axis: int, stride: int, dilation: int) -> Any:
+    """How many pixels an axis has after each was spread by the kernel, as a vector of one."""
+    steps, taps = (b.sub(b.vector(b.size(each, axis)), 1) for each in (x, w))
+    return b.add(b.add(b.mul(steps, stride), b.mul(taps, dilation)), 1)
+
+
+def _of_no_pixels(b: Any, x: Any, w: Any, bias: Any, spatial: Sequence[Any], groups: int) -> Any:
     """What is left where nothing is spread out: zeros, and the bias."""
-    (shape,) = _transposed_shape(b.fact(x), b.fact(w), groups=groups, **window)
-    assert shape is not None
-    blank = b.expand(b.constant(0, b.dtype(x)), b.vector(b.size(x, 0), *shape[1:]))
-    return blank if bias is None else b.add(blank, b.reshape(bias, (-1, *(1,) * (len(shape) - 2))))
+    channels = b.mul(b.vector(b.size(w, 1)), groups)
+    blank = b.expand(b.constant(0, b.dtype(x)), b.vector(b.size(x, 0), channels, *spatial))
+    return blank if bias is None else b.add(blank, b.reshape(bias, (-1, *(1,) * len(spatial))))
 
 
 def _by_phases(

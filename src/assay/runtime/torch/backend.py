@@ -16,7 +16,13 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from assay.errors import BadFeed, LowerFailed, hint_for
 from assay.frontends.torch import import_fx
-from assay.frontends.torch.decompositions import decompositions, drawn_once, kept_whole, wide_gradients
+from assay.frontends.torch.decompositions import (
+    decompositions,
+    drawn_once,
+    kept_whole,
+    laid_out_batch_norms,
+    wide_gradients,
+)
 from assay.frontends.torch.importer import Imported
 from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Origin, Value
@@ -32,6 +38,7 @@ from assay.runtime.stages import stage
 from assay.runtime.targets import default_target, make_target
 from assay.runtime.torch.arguments import Arguments, arguments_of, check_devices, memory_orders
 from assay.runtime.torch.call import returned_to_torch
+from assay.runtime.torch.gradients import without_idle_gradients
 from assay.runtime.torch.graphs import CompiledGraph, Phase, current_observer, record
 from assay.runtime.torch.state import Prepared
 from assay.store import open_store
@@ -105,7 +112,7 @@ def backend(
         inference_compiler=_compiler("inference", chosen, target),
         decompositions=decompositions(),
     )
-    with kept_whole(), wide_gradients(), drawn_once():
+    with kept_whole(), wide_gradients(), laid_out_batch_norms(), drawn_once():
         return compiled(module, inputs)
 
 
@@ -121,7 +128,7 @@ def _refuse_subclasses(module: fx.GraphModule, inputs: Sequence[Any]) -> None:
 
 def _compiler(phase: Phase, options: Options, target: Target) -> Callable[..., Any]:
     def compiler(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-        return compile_graph(graph, options, target, phase)
+        return compile_graph(without_idle_gradients(graph) if phase == "backward" else graph, options, target, phase)
 
     return compiler
 
