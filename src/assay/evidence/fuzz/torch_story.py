@@ -64,6 +64,29 @@ def wide_story(program: Program) -> list[Seen]:
         return _story(program, lambda model: model.double(), PLAIN, Widening(), given=in_f64)
 
 
+def scattered_story(program: Program) -> list[Seen]:
+    """What eager does if no two elements of an argument or of the state are neighbours in memory.
+
+    Eager's kernels take several elements at once, and those that are left over one by one. Of NaN both ways may make
+    something else, so that what eager gives depends on where an element lies.
+    """
+
+    def wrap(model: torch.nn.Module) -> torch.nn.Module:
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.data = _scattered(tensor.data)
+        return model
+
+    return _story(program, wrap, PLAIN, given=lambda arguments: pytree.tree_map_only(torch.Tensor, _apart, arguments))
+
+
+def _apart(x: torch.Tensor) -> torch.Tensor:
+    return _scattered(x.detach()).requires_grad_(x.requires_grad)
+
+
+def _scattered(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty((*x.shape, 2))[..., 0].copy_(x)
+
+
 class Widening(TorchFunctionMode):
     """Makes every float that a function returns an f64."""
 

@@ -11,7 +11,14 @@ from torch._dynamo.utils import counters
 
 from assay.errors import AssayError
 from assay.evidence.fuzz.torch_program import Program
-from assay.evidence.fuzz.torch_story import Seen, compiled_story, eager_story, noisy_story, wide_story
+from assay.evidence.fuzz.torch_story import (
+    Seen,
+    compiled_story,
+    eager_story,
+    noisy_story,
+    scattered_story,
+    wide_story,
+)
 from assay.evidence.opinfo.unit import reason_of
 from assay.evidence.opinfo.verdicts import Outcome, allowed, difference, no_farther
 
@@ -127,14 +134,15 @@ def _strides(mine: Seen, theirs: Seen) -> tuple[str, str] | None:
 
 
 def _is_rounding(program: Program, turn: int, mine: Seen, theirs: Seen) -> bool:
-    """Whether f64, or eager with noise in every op, says that rounding alone makes the difference."""
+    """Whether f64, or eager with noise in every op or with its elements apart, says that eager itself might as well
+    have given this."""
     try:
         exact = wide_story(program)
     except Exception:  # the program says somewhere that it wants f32
         exact = []
     if len(exact) > turn and exact[turn].error is None and _near(mine.outcome, theirs.outcome, exact[turn].outcome):
         return True
-    runs = [noisy_story(program, seed) for seed in range(_NOISY)]
+    runs = [*(noisy_story(program, seed) for seed in range(_NOISY)), scattered_story(program)]
     moved = [run[turn].outcome for run in runs if len(run) > turn and run[turn].error is None]
     return bool(moved) and _within(mine.outcome, theirs.outcome, moved)
 

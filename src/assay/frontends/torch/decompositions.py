@@ -86,6 +86,9 @@ WHOLE = (
 )
 """Ops that the core table takes apart and that have a core op of their own, which targets fuse, or a better rule."""
 
+PLAIN = ("nll_loss2d_forward", "nll_loss_forward")
+"""Ops whose first result lies plainly in memory in eager, and as some input does if they are taken apart."""
+
 MAGNIFYING = (
     "_euclidean_dist",
     "grid_sampler_2d",
@@ -107,7 +110,27 @@ def decompositions() -> Decompositions:
     table.update((op, known[op]) for op in _overloads(*EXTRA_DECOMPOSITIONS) if op in known)
     for op in _overloads(*RANDOM, *WHOLE):
         table.pop(op, None)
+    table.update((op, _plainly_first(table[op])) for op in _overloads(*PLAIN) if op in table)
+    table[torch.ops.aten.smooth_l1_loss_backward.default] = _RULES.pw_cast_for_opmath(_smooth_l1_loss_backward)
     return table
+
+
+def _smooth_l1_loss_backward(
+    grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, reduction: int, beta: float
+) -> torch.Tensor:
+    """As in eager: where the distance is NaN, so is the gradient. torch's own rule has 0 there."""
+    share = 1.0 / x.numel() if reduction == 1 else 1.0
+    return grad * share * ((x - target) / beta).clamp(-1, 1)
+
+
+def _plainly_first(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule whose first result lies plainly in memory."""
+
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        first, *rest = rule(*args, **kwargs)
+        return first.contiguous(), *rest
+
+    return plain
 
 
 def _overloads(*names: str) -> Iterator[Any]:

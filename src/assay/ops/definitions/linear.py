@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
@@ -16,6 +16,7 @@ from assay.ir.dtypes import COMPLEX, FLOATS, NUMERIC, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
 from assay.ops.conditions import differ, falls_short
+from assay.ops.definitions.movement import sliding_windows, window_count
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import broadcast, unknown
@@ -129,17 +130,14 @@ def conv_shape(
 
 
 def _conv_dim(size: Dim, kernel: Dim, stride: int, padding: int, dilation: int) -> Dim:
-    free = size + padding - ((kernel - 1) * dilation + 1)
-    if falls_short(free, 0):
-        raise ValueError(f"a kernel of {kernel} does not fit into an axis of size {size}")
-    return free // stride + 1
+    return window_count(size + padding, (kernel - 1) * dilation + 1, stride)
 
 
 def window_view(x: Array, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Array:
     """All windows over the trailing axes, as a view: (…, out…, kernel…)."""
     axes = tuple(range(x.ndim - len(kernel), x.ndim))
     spans = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
-    views = np.lib.stride_tricks.sliding_window_view(x, spans, axes)
+    views = sliding_windows(x, spans, axes)
     lead = (slice(None),) * (x.ndim - len(kernel))
     return views[(*lead, *(slice(None, None, s) for s in strides), *(slice(None, None, d) for d in dilations))]
 
@@ -309,9 +307,8 @@ def _transposed_parts(
     groups: int,
 ) -> Any:
     if 0 in b.dims(x)[2:]:
-        around = [more - pads[i] - pads[i + len(strides)] for i, more in enumerate(output_padding)]
-        spatial = [_spread(b, x, w, 2 + i, s, d) for i, (s, d) in enumerate(zip(strides, dilations, strict=True))]
-        return _of_no_pixels(b, x, w, bias, [b.add(s, a) for s, a in zip(spatial, around, strict=True)], groups)
+        spatial = _transposed_sizes(b, x, w, strides, pads, dilations, output_padding)
+        return _of_no_pixels(b, x, w, bias, spatial, groups)
     if any(stride > 1 for stride in strides) and all(d == 1 for d in dilations) and min(pads) >= 0:
         return _by_phases(b, x, w, bias, strides=strides, pads=pads, output_padding=output_padding, groups=groups)
     rank = len(strides)
@@ -331,13 +328,27 @@ def _transposed_parts(
     padded = b.pad(spread, (0, 0, *before, 0, 0, *(last + more for last in after)), 0)
     attrs = {"strides": (1,) * rank, "pads": (0,) * (2 * rank), "dilations": dilations, "groups": groups}
     result = b.conv(padded, turned, bias, **attrs)
+    if any(stride > 1 and le(1, size) is not True for stride, size in zip(strides, b.dims(x)[2:], strict=True)):
+        wanted = _transposed_sizes(b, x, w, strides, pads, dilations, output_padding)  # less where there are no pixels
+        missing = (b.sub(size, b.vector(b.size(result, 2 + i))) for i, size in enumerate(wanted))
+        return b.pad(result, b.vector(*(0,) * (rank + 4), *missing), 0)
     return _without_ends(b, result, (0,) * rank, (1,) * rank) if more else result
 
 
-def _spread(b: Any, x: Any, w: Any, axis: int, stride: int, dilation: int) -> Any:
-    """How many pixels an axis has after each was spread by the kernel, as a vector of one."""
-    steps, taps = (b.sub(b.vector(b.size(each, axis)), 1) for each in (x, w))
-    return b.add(b.add(b.mul(steps, stride), b.mul(taps, dilation)), 1)
+def _transposed_sizes(
+    b: Any,
+    x: Any,
+    w: Any,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    output_padding: Sequence[int],
+) -> list[Any]:
+    """The spatial sizes of a transposed convolution, each as a vector of one."""
+    rank = len(strides)
+    steps, taps = ([b.sub(b.vector(b.size(each, 2 + i)), 1) for i in range(rank)] for each in (x, w))
+    around = [1 + output_padding[i] - pads[i] - pads[i + rank] for i in range(rank)]
+    return [b.add(b.add(b.mul(steps[i], strides[i]), b.mul(taps[i], dilations[i])), around[i]) for i in range(rank)]
 
 
 def _of_no_pixels(b: Any, x: Any, w: Any, bias: Any, spatial: Sequence[Any], groups: int) -> Any:

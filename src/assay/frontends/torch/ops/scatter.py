@@ -103,9 +103,7 @@ def index_reduce(
 # --- along one axis
 
 
-def written_along(
-    b: Builder, x: Value, axis: int, places: Value, updates: Value, reduction: str = "none"
-) -> Value:
+def written_along(b: Builder, x: Value, axis: int, places: Value, updates: Value, reduction: str = "none") -> Value:
     """x with slices of `updates` written, or combined with what is there, at `places` (a vector) of one axis."""
     rank = b.rank(x)
     front = (axis, *(i for i in range(rank) if i != axis))
@@ -116,9 +114,7 @@ def written_along(
 
 
 @aten("aten.index_add.default")
-def index_add(
-    b: Builder, n: Call, x: Value, dim: int, index: Value, source: Value, *, alpha: Number = 1
-) -> Results:
+def index_add(b: Builder, n: Call, x: Value, dim: int, index: Value, source: Value, *, alpha: Number = 1) -> Results:
     if 0 in b.dims(x):
         return x
     kind = _carrier(n.dtype, "add")

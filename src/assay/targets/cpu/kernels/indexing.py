@@ -39,6 +39,8 @@ def gather_rows(p: Planner, node: Node, x: View, positions: View, axis: int, res
     """Plan result[o, i, …] = x[o, positions[i], …] for dense views, the position standing at `axis`."""
     size, count, outer, inner = x.shape[axis], positions.size, product(x.shape[:axis]), product(x.shape[axis + 1 :])
     operands = [x, positions, p.error_cell(node, OUTSIDE), result]
+    if le(1, outer * inner) is not True:  # where nothing is copied, nobody else looks at the positions
+        p.step(template("within.h"), [positions, p.error_cell(node, OUTSIDE)], [size], rows=1, cols=count)
     if inner == 1:
         kernel = template("gather_elements.h", T=scalar.bits(x.dtype))
         numbers = [size, 1, count, 0, 1, 1, outer, size, 0]
