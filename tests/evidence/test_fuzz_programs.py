@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay.evidence.fuzz import onnx_run, onnx_verdict, torch_run
+from assay.evidence.fuzz import onnx_verdict, torch_run
 from assay.evidence.fuzz.onnx_cases import random_case
 from assay.evidence.fuzz.onnx_deviations import ORT, REFERENCE, Deviation
 from assay.evidence.fuzz.onnx_verdict import deviating, judged_outputs
@@ -57,7 +57,10 @@ def test_a_wrong_op_shows_in_programs() -> None:
 
 @pytest.mark.usefixtures("off_by_a_little")
 def test_a_wrong_op_shows_in_models() -> None:
-    assert statuses(onnx_run.Runner(shrunk=0), 60) & {"wrong", "split"}
+    """In one that adds: not all others are safe to ask onnxruntime about in this process."""
+    case = random_case(5, 7)
+    assert "Sum" in case.ops
+    assert onnx_verdict.judge(case, ("reference",))["reference"].status in ("wrong", "split")
 
 
 # --- whose answer counts for what

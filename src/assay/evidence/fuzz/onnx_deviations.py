@@ -88,7 +88,8 @@ def _window_fits_nowhere(attrs: Attrs, inputs: Inputs) -> bool:
     axes = range(len(kernel))
     spread, pads = attrs.get("dilations", [1] * len(kernel)), attrs.get("pads", [0] * 2 * len(kernel))
     room = [sizes[i] + pads[i] + pads[i + len(kernel)] - (kernel[i] - 1) * spread[i] for i in axes]
-    return not attrs.get("auto_pad", "NOTSET").startswith("SAME") and min(room) < 1
+    rounds_down = not attrs.get("ceil_mode") and not attrs.get("auto_pad", "NOTSET").startswith("SAME")
+    return rounds_down and min(room) < 1
 
 
 def _reflects_again(attrs: Attrs, inputs: Inputs) -> bool:
@@ -99,6 +100,13 @@ def _reflects_again(attrs: Attrs, inputs: Inputs) -> bool:
     far = any(max(b, e) >= size for size, b, e in zip(left, begins, ends, strict=True))
     mode = attrs.get("mode", "constant")
     return mode != "constant" and (min(left, default=1) < 1 or (mode == "reflect" and far))
+
+
+def _misses_the_axis(attrs: Attrs, inputs: Inputs) -> bool:
+    if not _given(inputs, 1):
+        return False
+    sizes = inputs[1]
+    return bool((sizes < 0).any()) or (sizes.ndim == 1 and sizes.sum() != inputs[0].shape[attrs.get("axis", 0)])
 
 
 def _has_empty_parts(size: int, count: int) -> bool:
@@ -123,6 +131,12 @@ def _keeps_sizes(attrs: Attrs, inputs: Inputs) -> bool:
     scales = inputs[2] if _given(inputs, 2) else np.zeros(0)
     found = np.floor(shape[axes] * scales.astype(np.float64)) if scales.size else inputs[3]
     return bool((found == shape[axes]).all())
+
+
+def _fills_nothing(attrs: Attrs, inputs: Inputs) -> bool:
+    axes = attrs.get("axes", range(inputs[0].ndim))
+    sizes = inputs[3].tolist() if _given(inputs, 3) else []
+    return any(inputs[0].shape[axis] == 0 and size > 0 for axis, size in zip(axes, sizes, strict=False))
 
 
 def _fractional_sizes(attrs: Attrs, inputs: Inputs) -> list[float]:
@@ -163,6 +177,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
     Deviation(
         (ORT,), ("Resize",), "onnxruntime scales by whole sizes, the standard's test by fractions", _scales_to_fractions
     ),
+    Deviation((REFERENCE,), ("Resize",), "the evaluator makes something of an axis without elements", _fills_nothing),
     Deviation((REFERENCE,), ("Resize",), "the evaluator takes more than one pixel for several", _leaves_one_pixel),
     Deviation(
         (ORT,),
@@ -275,8 +290,8 @@ DEVIATIONS: tuple[Deviation, ...] = (
     Deviation(
         (REFERENCE,),
         ("Split", "SplitToSequence"),
-        "the evaluator takes negative sizes",
-        lambda a, i: _given(i, 1) and bool((i[1] < 0).any()),
+        "the evaluator takes sizes that are negative or not those of the axis",
+        _misses_the_axis,
     ),
     Deviation(
         (REFERENCE,),
