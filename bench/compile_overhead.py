@@ -26,7 +26,7 @@ from torch.nn import functional as F  # noqa: N812
 
 from assay.frontends.torch.decompositions import decompositions
 from assay.limits import DEFAULT
-from assay.runtime.targets import make_target
+from assay.runtime.targets import make_chain
 from assay.runtime.torch.backend import Options, compile_graph
 from assay.zoo.torch.transformers import library
 
@@ -135,7 +135,7 @@ def since(start: Clock, *less: Clock) -> Clock:
 def measure(case: Case) -> None:
     """One compilation of the model, in which Assay compiles its graph twice: cold, then warm."""
     assert case.model is not None
-    target = make_target("reference", "exact", DEFAULT)
+    chain = make_chain("reference", "exact", DEFAULT)
     inside: list[Clock] = []
     ready: list[Clock] = []
 
@@ -145,7 +145,7 @@ def measure(case: Case) -> None:
             for kind in ("cold", "warm"):
                 gc.collect()
                 begun = now()
-                compile_graph(module, Options(cache=folder), target)
+                compile_graph(module, Options(cache=folder), chain)
                 case.times[kind].append(since(begun))
         inside.append(since(entered))
 

@@ -9,18 +9,18 @@ from typing import Any
 
 from assay.evidence.opinfo.messages import Begun, Compiled, Differentiable, Failed, Job, Loaded, Settled
 from assay.evidence.opinfo.records import SELF, Verdict
+from assay.processes import Handler, Tell
 
 
-def serve_deadly(line: Any) -> None:
+def deadly() -> Handler:
     """What the process runs."""
-    line.send("ready")
-    while True:
-        try:
-            job = line.recv()
-        except EOFError:
-            return
+
+    def run(job: Job, tell: Tell) -> Failed | None:
         for message in _messages(job):
-            line.send(message)
+            tell(message)
+        return Failed("ValueError: a defect") if job.unit.op == "fails" else None
+
+    return run
 
 
 def _messages(job: Job) -> Iterator[Any]:
@@ -36,7 +36,6 @@ def _messages(job: Job) -> Iterator[Any]:
         yield Compiled({"inference": 1}, {"inference": {"aten.x": "none"}})
         yield Differentiable(left[0])
         yield Settled(SELF, {i: Verdict("pass") for i in left})
-    yield Failed("ValueError: a defect") if job.unit.op == "fails" else None
 
 
 def _die(how: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from assay.evidence import attempts
+from assay.processes import Handler
 
 
 class Deadly:
@@ -33,12 +34,12 @@ class DeadlyEngine:
     load = Deadly
 
 
-def serve_deadly(spec: str, line: Any) -> None:
+def deadly(spec: str) -> Handler:
     """What the process of a worker runs, with the deadly engine in place of a real one."""
     attempts.engine = lambda name: DeadlyEngine()  # type: ignore[assignment]
-    attempts.serve(spec, line)
+    return attempts.service(spec)
 
 
-def die_at_once(spec: str, line: Any) -> None:
+def die_at_once(spec: str) -> Handler:
     """What a broken installation does."""
     os._exit(3)

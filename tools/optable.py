@@ -1,4 +1,4 @@
-"""Write docs/ops.md, the table of all core ops, from their definitions; `--check` only says whether it is right."""
+"""Write docs/ops.md, the table of all ops, from their definitions; `--check` only says whether it is right."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from assay.ir import dtypes
 from assay.ir.dtypes import DType
 from assay.ops import CORE
 from assay.ops.registry import OpDef
+from assay.targets.cpu.ops import CPU_OPS
 
 PATH = Path(__file__).parent.parent / "docs" / "ops.md"
 
@@ -28,6 +29,14 @@ milli-ops where a target does not take it whole.
 A signature names the inputs with their dtypes, then the results; `?` marks an optional input, `*` a variadic one, and
 attributes follow the semicolon. A letter stands for one dtype out of those in the next column. The tolerance is how
 far a correct kernel may be from the reference; `accumulated` grows with the number of terms.
+"""
+
+OWNED = """\
+## Ops that targets own
+
+What a target makes of a graph before it compiles it may hold ops of its own besides core ops. They are no part of the
+core set: no front end makes them, and no other target is asked for them. They are defined in the same way, each with a
+reference and parts, so the oracle runs them too.
 """
 
 GROUPS: dict[str, Sequence[DType]] = {
@@ -54,6 +63,9 @@ def table() -> str:
     lines = [HEAD.format(**counts)]
     for family, members in groupby(sorted(every, key=lambda d: d.family), key=lambda d: d.family):
         lines += [f"## {family.capitalize()}", "", *rows(members), ""]
+    lines.append(OWNED)
+    for owned in (CPU_OPS,):
+        lines += [f"### {owned.owner}", "", *rows(iter(owned)), ""]
     lines += ["## Names for dtypes", "", *(f"- {name}: {', '.join(map(str, group))}" for name, group in GROUPS.items())]
     return "\n".join(lines) + "\n"
 

@@ -35,6 +35,7 @@ A line is damaged, and is told with its file, line and reason, unless
 - its stage is one of its stages;
 - it has a cause if it is not green, and none if it is;
 - none of its outputs is wrong if it is green;
+- it has no verdict unless it is green;
 - no op ran elsewhere if it is a plain `pass`;
 - a `fail_…` status is that of the stage that failed (for records with the stages below);
 - the nodes of each op add up: converted + removed + opaque + fallback = count.

@@ -32,8 +32,9 @@ from assay.evidence.bench.picture import picture
 from assay.evidence.bench.race import Died, interleave
 from assay.evidence.bench.records import FORMAT, SELF, Match, Result, Run, Spread, geometric_mean, read, spread
 from assay.evidence.bench.run import Process, Settings, check_resumed, environment, header, run_model
-from assay.evidence.bench.worker import Task, serve, turn
+from assay.evidence.bench.worker import Task, service, turn
 from assay.evidence.machine import cores, cpu_of, cpu_of_all, described
+from assay.processes import Handler
 from assay.zoo.torch.workloads import SUITES, WORKLOADS
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
@@ -366,25 +367,25 @@ def test_processes_are_told_how_many_threads_and_where_caches_go(tmp_path: Path)
 # --- processes
 
 
-def die(line: Any, task: Task) -> None:
+def die(task: Task) -> Handler:
     """What a broken installation does."""
-    os.write(2, b"")
-    task.log.write_text("a lot\nout of luck\n")
+    os.write(2, b"a lot\nout of luck\n")
     os._exit(3)
 
 
-def hang(line: Any, task: Task) -> None:
+def hang(task: Task) -> Handler:
     time.sleep(60)
+    raise AssertionError
 
 
 @pytest.fixture
 def task(model: Path, tmp_path: Path) -> Task:
     np.savez(tmp_path / "inputs.npz", **{"0": np.zeros((2, 3), np.float32)})
-    return Task("onnxruntime", Material(Subject("m", model), tmp_path, onnx=model), 1, "reference", tmp_path / "log")
+    return Task("onnxruntime", Material(Subject("m", model), tmp_path, onnx=model), 1, "reference")
 
 
 def test_a_process_prepares_and_runs(task: Task) -> None:
-    process = Process(task, environment(1, None), 60.0, serve)
+    process = Process(task, environment(1, None), 60.0, service)
     try:
         ready = process.ready()
         assert ready.prepared > 0

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 pytest.importorskip("expecttest")
 
 import torch
-from deadly_opinfo import serve_deadly
+from deadly_opinfo import deadly
 from typer.testing import CliRunner
 
 from assay.cli import app
@@ -27,7 +27,7 @@ from assay.evidence.opinfo.run import check_resumed, list_units, run_units
 from assay.evidence.opinfo.summary import Fraction, failures, opaque_ops, summary
 from assay.evidence.opinfo.unit import run_unit
 from assay.evidence.opinfo.verdicts import Outcome, difference, no_farther
-from assay.evidence.opinfo.workers import Settings, Worker
+from assay.evidence.opinfo.workers import Runner, Settings
 from assay.frontends.torch import registry
 
 
@@ -207,8 +207,8 @@ def test_units_by_name() -> None:
 
 @pytest.mark.parametrize(("how", "status", "reason"), [("dies", "crash", "signal 6"), ("hangs", "timeout", "2 s")])
 def test_a_process_that_dies_or_hangs_costs_one_sample(how: str, status: str, reason: str) -> None:
-    def make(settings: Settings) -> Worker:
-        return Worker(settings, serve_deadly)
+    def make(settings: Settings) -> Runner:
+        return Runner(settings, deadly)
 
     todo = [Unit(how, "f32"), Unit("works", "f32")]
     found = {each.unit: each for each in run_units(todo, Settings(timeout=2), 1, make)}
@@ -222,8 +222,8 @@ def test_a_process_that_dies_or_hangs_costs_one_sample(how: str, status: str, re
 
 
 def test_a_defect_outside_of_samples_ends_the_unit_and_is_told() -> None:
-    with Worker(Settings(timeout=2), serve_deadly) as worker:
-        found = worker.run(Unit("fails", "f32"))
+    with Runner(Settings(timeout=2), deadly) as runner:
+        found = runner.run(Unit("fails", "f32"))
     assert found.failure == "error outside of any sample: ValueError: a defect"
     assert len(found.verdicts[SELF]) == 4
 

@@ -6,7 +6,7 @@ import inspect
 import json
 import operator
 from collections import Counter
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,11 +23,11 @@ from assay.errors import BadFeed, LowerFailed
 from assay.frontends.torch import registry
 from assay.frontends.torch.decompositions import decompositions
 from assay.ir import dtypes
-from assay.ir.graph import Graph, Node
+from assay.ir.graph import Node
 from assay.runtime import targets
 from assay.runtime.torch.accounts import STATUSES
 from assay.runtime.torch.explain import TorchExplanation
-from assay.targets.base import YES, Bodies, Executable, Probe, Support
+from assay.targets.base import YES, Support
 from assay.targets.reference import ReferenceTarget
 
 HERE = __file__
@@ -206,26 +206,17 @@ def test_an_op_that_turns_out_opaque_when_it_runs(library: Any, monkeypatch: pyt
     assert "not this one" in node.reason
 
 
-class Picky:
+class Picky(ReferenceTarget):
     """Takes all ops but one."""
 
     name = "picky"
 
-    def probe(self) -> Probe:
-        return Probe(True)
-
     def support(self, node: Node) -> Support:
         return YES if node.op != "sin" else Support(False, "no kernel for sin")
 
-    def prepare(self, graph: Graph, static: Collection[int]) -> Graph:
-        return graph
-
-    def compile(self, segment: Graph, bodies: Bodies) -> Executable:
-        return ReferenceTarget().compile(segment, bodies)
-
 
 def test_what_runs_elsewhere_is_a_fallback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(targets._TARGETS, "picky", lambda mode, limits, threads: Picky())
+    monkeypatch.setitem(targets._OWN, "picky", lambda mode, limits, threads: Picky())
     explanation = told(lambda x: x.cos().sin(), torch.ones(2), options=assay.Options(target="picky"))
     exact(explanation)
     by_name = {node.name: node for node in explanation.nodes}

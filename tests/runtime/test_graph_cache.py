@@ -28,7 +28,7 @@ from assay.ir.verify import verify
 from assay.ops.builder import Builder
 from assay.ops.lowering import lower
 from assay.runtime.graph_cache import graph_key, lowered_graph
-from assay.runtime.session import optimized
+from assay.runtime.pipeline import optimized
 from assay.store import Store
 
 F32 = TensorType(dtypes.f32, (symbol("n"), 3))
@@ -267,7 +267,7 @@ from assay.frontends.torch.decompositions import decompositions
 from assay.ir.printer import print_graph
 from assay.ops.lowering import lower
 from assay.runtime.graph_cache import lowered_graph
-from assay.runtime.session import optimized
+from assay.runtime.pipeline import optimized
 from assay.store import Store
 
 class Model(torch.nn.Module):

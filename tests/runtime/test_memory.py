@@ -10,7 +10,7 @@ from torch import nn
 
 from assay import memory
 from assay.memory import free_memory, with_room
-from assay.runtime.torch import backend as torch_backend
+from assay.runtime import pipeline
 from assay.runtime.torch.graphs import recording
 
 SIZES = {3: 100, 1: 10, 4: 0, 2: 90}
@@ -54,7 +54,7 @@ def test_what_has_no_room_is_read_as_it_lies(
     free: int, packed: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch._dynamo.reset()
-    monkeypatch.setattr(torch_backend, "free_memory", lambda: free)
+    monkeypatch.setattr(pipeline, "free_memory", lambda: free)
     model, x = Network().eval().to(dtype), torch.randn(2, 3, 8, 8).to(dtype)
     quick = torch.compile(model, backend="assay", options={"target": "cpu", "frozen": True})
     with recording() as seen, torch.no_grad():
@@ -66,5 +66,5 @@ def test_what_has_no_room_is_read_as_it_lies(
         torch.testing.assert_close(found, model(x), rtol=0.05 if dtype is torch.bfloat16 else 1e-4, atol=1e-2)
     (graph,) = seen
     nodes = () if graph.prelude is None else graph.prelude.plan.graph.nodes
-    assert sum(node.op == "pack_panels" for node in nodes) == packed
+    assert sum(node.op == "cpu.pack_panels" for node in nodes) == packed
     assert {each.target for each in graph.program.plan.placements} == {"cpu"}

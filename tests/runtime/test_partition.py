@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,10 +22,12 @@ from assay.limits import DEFAULT
 from assay.ops.builder import Builder
 from assay.ops.lowering import lower
 from assay.runtime.partition import partition, transferred_bytes
-from assay.runtime.session import Program
-from assay.targets.base import YES, Bodies, Executable, Observer, Probe, Support
+from assay.runtime.program import Program
+from assay.targets.base import YES, Bodies, Executable, Observer, Support
 from assay.targets.budget import Allowance
 from assay.targets.reference import ReferenceTarget
+
+NONE: Bodies = {}
 
 
 class Counting:
@@ -33,6 +35,10 @@ class Counting:
 
     def __init__(self, inner: Executable) -> None:
         self.inner, self.runs = inner, 0
+        self.addressed = inner.addressed
+
+    def bind(self, statics: Mapping[int, Any]) -> Executable:
+        return Counting(self.inner.bind(statics))
 
     def run(
         self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
@@ -45,23 +51,21 @@ class Counting:
         return self.inner.peak_bytes
 
 
-class Picky:
+class Picky(ReferenceTarget):
     """Takes only the ops it is given."""
 
     name = "picky"
 
     def __init__(self, *ops: str) -> None:
+        super().__init__()
         self.ops = ops
         self.made: list[Counting] = []
-
-    def probe(self) -> Probe:
-        return Probe(True)
 
     def support(self, node: Node) -> Support:
         return YES if node.op in self.ops else Support(False, f"no kernel for {node.op}")
 
-    def compile(self, segment: Graph, bodies: Bodies) -> Executable:
-        self.made.append(Counting(ReferenceTarget().compile(segment, bodies)))
+    def compile(self, segment: Graph, bodies: Bodies = NONE, disabled: Collection[str] = ()) -> Executable:
+        self.made.append(Counting(super().compile(segment, bodies)))
         return self.made[-1]
 
 
@@ -77,7 +81,7 @@ X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
 
 def test_refused_nodes_fall_back_with_their_reason() -> None:
     target, oracle = Picky("mul", "exp", "sigmoid"), ReferenceTarget()
-    plan = partition(model(), target, oracle, DEFAULT)
+    plan = partition(model(), (target, oracle), DEFAULT)
     assert [(p.node.op, p.target, p.reason) for p in plan.placements] == [
         ("mul", "picky", ""),
         ("sigmoid", "picky", ""),
@@ -93,7 +97,7 @@ def test_refused_nodes_fall_back_with_their_reason() -> None:
 
 def test_a_refused_composite_is_decomposed_and_asked_again() -> None:
     target, oracle = Picky("mul", "neg", "abs", "exp", "add", "lt", "div", "where", "sin"), ReferenceTarget()
-    plan = partition(model(), target, oracle, DEFAULT)
+    plan = partition(model(), (target, oracle), DEFAULT)
     assert {p.target for p in plan.placements} == {"picky"}
     assert "sigmoid" not in {p.node.op for p in plan.placements}
     expected = oracle.compile(model()).run([X])[0]
@@ -101,7 +105,7 @@ def test_a_refused_composite_is_decomposed_and_asked_again() -> None:
 
 
 def test_origins_survive_the_decomposition() -> None:
-    plan = partition(model(), Picky("mul"), ReferenceTarget(), DEFAULT)
+    plan = partition(model(), (Picky("mul"), ReferenceTarget()), DEFAULT)
     assert all(p.node.origin.op for p in plan.placements)
 
 
@@ -126,7 +130,7 @@ def test_every_node_runs_once_whatever_a_target_takes(index: int) -> None:
     ops = sorted({node.op for node in graph.nodes})
     for share in (0.2, 0.5, 0.8):
         taken = [op for op in ops if rng.random() < share]
-        plan = partition(graph, Picky(*taken), ReferenceTarget(), DEFAULT)
+        plan = partition(graph, (Picky(*taken), ReferenceTarget()), DEFAULT)
         ran = [node for segment in plan.segments for node in segment.graph.nodes]
         assert sorted(map(id, ran)) == sorted(id(node) for node in plan.graph.nodes)
         results = Program(plan, ReferenceTarget()).run(case.inputs)
@@ -143,7 +147,7 @@ def test_a_symbol_that_only_a_later_value_tells() -> None:
     told = b.fresh(TensorType(dtypes.f32, (size,)))
     nodes = (*b.nodes[:-1], replace(b.nodes[-1], outputs=(told,)))
     graph = Graph("g", (half,), (told,), nodes)
-    plan = partition(graph, Picky("sin", "cos", "concat"), ReferenceTarget(), DEFAULT)
+    plan = partition(graph, (Picky("sin", "cos", "concat"), ReferenceTarget()), DEFAULT)
     assert [p.reason for p in plan.placements] == ["nothing tells the size s"] * 3
     x = np.arange(3, dtype=np.float32)
     assert Program(plan, ReferenceTarget()).run([x])[0].shape == (6,)
@@ -157,4 +161,4 @@ def test_nodes_that_wait_for_each_other_are_named() -> None:
     second = Node("exp", first.outputs, (y,), Origin("second"))
     graph = Graph("g", (x,), (y,), (first, second))
     with pytest.raises(CompileFailed, match=r"wait for each other: add \(first\), exp \(second\)"):
-        partition(graph, Picky("add"), ReferenceTarget(), DEFAULT)
+        partition(graph, (Picky("add"), ReferenceTarget()), DEFAULT)

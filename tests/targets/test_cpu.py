@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from ops.cases import OPS, allowed, outcome, samples, told
 from ops.knowledge import View, views
+from programs import placed_on
 
 from assay.errors import AssayError
 from assay.evidence.compare.arrays import closeness, epsilon
@@ -21,7 +22,6 @@ from assay.ir.graph import Graph
 from assay.limits import DEFAULT
 from assay.ops.builder import Builder
 from assay.ops.registry import OpDef, Sample, complete_attrs
-from assay.runtime.session import place_program
 from assay.targets.cpu import CpuTarget
 
 ROOT = Path(__file__).parent.parent.parent
@@ -36,7 +36,7 @@ def test_results_are_those_of_the_reference(definition: OpDef) -> None:
         levels = {view.level: view for view in views(rng, definition, sample)}
         for level in LEVELS:
             graph = single(definition, sample, levels[level])
-            program = place_program(graph, TARGET, "exact", DEFAULT)
+            program = placed_on(TARGET, graph)
             actual = program.run(list(given(sample, graph)))
             for got, wanted in zip(actual, outcome(definition, sample), strict=True):
                 bounds = allowed(definition, sample, wanted, coarsest(sample, wanted))
@@ -55,7 +55,7 @@ def test_sizes_that_do_not_fit_are_an_error(definition: OpDef) -> None:
         seen.add(kind)
         view = next(view for view in views(rng, definition, sample) if view.level == LEVELS[1])
         graph = single(definition, sample, view)
-        program = place_program(graph, TARGET, "exact", DEFAULT)
+        program = placed_on(TARGET, graph)
         if all(node.op != definition.name for node in program.plan.graph.nodes):
             continue  # its parts are other ops
         for other in resized(sample):

@@ -17,7 +17,8 @@ from assay.errors import CompileFailed
 from assay.store import open_store
 from assay.targets.cpu import toolchain
 from assay.targets.cpu.compiler import Compilations, Compiler, TookTooLong, find_compiler, searched, seconds_allowed
-from assay.targets.cpu.toolchain import Kernel, Toolchain, is_whole
+from assay.targets.cpu.toolchain import Toolchain, is_whole
+from assay.targets.shared.artifacts import Kernel
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
 
@@ -239,9 +240,9 @@ def test_a_kept_library_that_cannot_be_loaded_is_made_again(tmp_path: Path) -> N
     assert REAL is not None
     chain = Toolchain(REAL, store)
     for content in (b"", b"\x7fELF", bytes(5000)):
-        store.put(chain._key(SOUND), content)
+        store.put(chain.artifacts.key(SOUND), content)
         assert Toolchain(REAL, store).load([SOUND])
-        assert is_whole(store.get(chain._key(SOUND)) or b"")
+        assert is_whole(store.get(chain.artifacts.key(SOUND)) or b"")
 
 
 def test_a_library_with_a_part_missing_is_seen(tmp_path: Path) -> None:
@@ -250,7 +251,7 @@ def test_a_library_with_a_part_missing_is_seen(tmp_path: Path) -> None:
     assert REAL is not None
     chain = Toolchain(REAL, store)
     chain.load([SOUND])
-    whole = store.get(chain._key(SOUND))
+    whole = store.get(chain.artifacts.key(SOUND))
     assert whole is not None
     assert is_whole(whole)
     assert not [length for length in range(len(whole)) if is_whole(whole[:length])]

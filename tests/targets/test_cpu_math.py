@@ -19,7 +19,8 @@ from assay.ir import dtypes
 from assay.ir.dtypes import Array
 from assay.ops import CORE
 from assay.ops.registry import Tolerance, evaluate
-from assay.targets.cpu.toolchain import FLAGS, SOURCES, Kernel, find_compiler, shared_toolchain
+from assay.targets.cpu.toolchain import FLAGS, SOURCES, find_compiler, shared_toolchain
+from assay.targets.shared.artifacts import Kernel
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
 

@@ -22,7 +22,8 @@ from assay.ops import CORE
 from assay.ops.builder import Builder
 from assay.ops.registry import OpDef, Tolerance, evaluate
 from assay.targets.cpu import scalar
-from assay.targets.cpu.toolchain import Kernel, find_compiler, shared_toolchain
+from assay.targets.cpu.toolchain import find_compiler, shared_toolchain
+from assay.targets.shared.artifacts import Kernel
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
 

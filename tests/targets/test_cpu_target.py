@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from programs import compiled_on, placed_on
 
 from assay.errors import LimitExceeded, RunFailed
 from assay.ir import dtypes
@@ -22,7 +23,7 @@ from assay.ir.graph import Graph, Value
 from assay.ir.types import TensorType
 from assay.limits import DEFAULT
 from assay.ops.builder import Builder
-from assay.runtime.session import Program, compile_program, place_program
+from assay.runtime.program import Program
 from assay.targets.base import Event
 from assay.targets.cpu import CpuTarget, toolchain
 from assay.targets.reference import ReferenceTarget
@@ -47,7 +48,7 @@ def block(width: int = 48) -> Graph:
 
 
 def compiled(graph: Graph) -> Program:
-    return compile_program(graph, TARGET, "exact", DEFAULT)
+    return compiled_on(TARGET, graph)
 
 
 def rows(count: int, width: int = 48) -> Any:
@@ -79,7 +80,7 @@ def test_a_view_without_elements() -> None:
 def test_results_do_not_depend_on_the_number_of_threads() -> None:
     found: list[list[bytes]] = []
     for threads in (1, 2, 3, 8):
-        program = compile_program(block(), CpuTarget("exact", DEFAULT, fixed_threads(threads)), "exact", DEFAULT)
+        program = compiled_on(CpuTarget("exact", DEFAULT, fixed_threads(threads)), block())
         found.append([array.tobytes() for array in program.run([rows(300)])])
     assert all(each == found[0] for each in found)
 
@@ -96,7 +97,7 @@ def test_an_observer_is_told_of_every_node_and_its_true_value() -> None:
     graph = block()
     events: list[Event] = []
     right: list[Event] = []
-    place_program(graph, TARGET, "exact", DEFAULT).run([rows(9)], events.append)
+    placed_on(TARGET, graph).run([rows(9)], events.append)
     ReferenceTarget().compile(graph).run([rows(9)], right.append)
     assert [event.node.op for event in events] == [event.node.op for event in right]
     for mine, theirs in zip(events, right, strict=True):

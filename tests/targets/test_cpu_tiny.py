@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from programs import compiled_on
 from targets.test_cpu_scalar import Case, compiled, make_node
 
 from assay.ir import dtypes
@@ -16,10 +17,10 @@ from assay.limits import DEFAULT
 from assay.ops import CORE
 from assay.ops.builder import Builder
 from assay.ops.registry import Sample
-from assay.runtime.session import compile_program
 from assay.targets.cpu import CpuTarget
-from assay.targets.cpu.toolchain import Kernel, Toolchain, find_compiler
+from assay.targets.cpu.toolchain import Toolchain, find_compiler
 from assay.targets.reference import ReferenceTarget
+from assay.targets.shared.artifacts import Kernel
 
 pytestmark = pytest.mark.skipif(find_compiler() is None, reason="there is no C compiler")
 
@@ -113,7 +114,7 @@ def test_casts_join_the_elementwise_ops_around_them(monkeypatch: pytest.MonkeyPa
         return load(self, wanted)
 
     monkeypatch.setattr(Toolchain, "load", counted)
-    program = compile_program(graph, CpuTarget("exact", DEFAULT), "exact", DEFAULT)
+    program = compiled_on(CpuTarget("exact", DEFAULT), graph)
     given = [BYTES.view(e4m3.numpy), BYTES % 3 != 0]
     for mine, right in zip(program.run(given), ReferenceTarget().compile(graph).run(given), strict=True):
         assert np.array_equal(bits(np.asarray(mine)), bits(np.asarray(right)))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from programs import placed_on
 
 from assay.evidence.compare.arrays import epsilon
 from assay.ir import dtypes
@@ -18,7 +19,6 @@ from assay.ir.graph import Graph, Value
 from assay.ir.types import TensorType
 from assay.limits import DEFAULT
 from assay.ops.builder import Builder
-from assay.runtime.session import place_program
 from assay.targets.cpu import CpuTarget
 from assay.targets.reference import ReferenceTarget
 
@@ -34,8 +34,8 @@ def numbers(rng: np.random.Generator, dtype: DType, *shape: int) -> Array:
 
 def agree(graph: Graph, arrays: list[Array], dtype: DType, terms: int) -> None:
     """Both give the same, up to the rounding of a sum of so many terms."""
-    found = place_program(graph, CPU, "exact", DEFAULT).run(arrays)
-    wanted = place_program(graph, ORACLE, "precise", DEFAULT).run(arrays)
+    found = placed_on(CPU, graph).run(arrays)
+    wanted = placed_on(ORACLE, graph).run(arrays)
     for ours, theirs in zip(found, wanted, strict=True):
         scale = float(np.abs(np.asarray(theirs, np.float64)).max(initial=1))
         allowed = 4 * epsilon(dtype) * scale * max(terms, 16) ** 0.5
@@ -159,7 +159,7 @@ def _sum_graphs() -> Iterator[tuple[str, Graph, list[Array], Array]]:
     ("name", "graph", "arrays", "wanted"), [pytest.param(*row, id=row[0]) for row in _sum_graphs()]
 )
 def test_sums_are_as_good_as_those_of_shorter_ones(name: str, graph: Graph, arrays: list[Array], wanted: Array) -> None:
-    (found,) = place_program(graph, CPU, "exact", DEFAULT).run(arrays)
+    (found,) = placed_on(CPU, graph).run(arrays)
     error = np.abs(np.asarray(found, np.float64) - wanted).max() / np.abs(wanted).max()
     assert error < 3 * epsilon(dtypes.f32), f"{name}: {error / epsilon(dtypes.f32):.1f} roundings"
 
@@ -173,7 +173,7 @@ def test_the_mean_of_a_convolution_is_as_good_whatever_is_known_of_its_sizes(siz
     x = b.input(TensorType(dtypes.f32, (2, 3, *sizes)))
     made = b.conv(x, b.constant(kernel), None, strides=(1, 1), pads=(0,) * 4, dilations=(1, 1), groups=1)
     graph = b.finish("mean", [x], [b.reduce_mean(b.relu(made), axes=(2, 3), keepdims=False)])
-    (found,) = place_program(graph, CPU, "exact", DEFAULT).run([image])
+    (found,) = placed_on(CPU, graph).run([image])
     wanted = np.einsum("nchw,oc->no", image.astype(np.float64), kernel[:, :, 0, 0]) / 64**2
     error = np.abs(np.asarray(found, np.float64) - wanted).max() / np.abs(wanted).max()
     assert error < 3 * epsilon(dtypes.f32)

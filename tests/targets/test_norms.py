@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from programs import placed_on
 
 from assay.evidence.compare.arrays import closeness, epsilon
 from assay.ir import dtypes
 from assay.ir.dims import symbol
 from assay.ir.dtypes import DType
-from assay.ir.graph import Graph
+from assay.ir.graph import Graph, fresh_ids
 from assay.ir.types import TensorType
 from assay.limits import DEFAULT
 from assay.ops.builder import Builder
 from assay.passes.hoist import hoist
-from assay.runtime.session import place_program
 from assay.targets.cpu import CpuTarget
 from assay.targets.cpu.norms import fold_norms
 from assay.targets.reference import ReferenceTarget
@@ -42,9 +42,9 @@ def ops(graph: Graph) -> list[str]:
 @pytest.mark.parametrize("bias", [False, True])
 def test_results_are_those_of_the_oracle(dtype: DType, affine: bool, bias: bool) -> None:
     graph = network(dtype, affine=affine, bias=bias)
-    folded = fold_norms(graph, graph.inputs[1:])
+    folded = fold_norms(graph, graph.inputs[1:], fresh_ids(graph))
     assert ops(hoist(folded, graph.inputs[1:]).rest) == ["conv", "relu"]
-    program = place_program(folded, CpuTarget("exact", DEFAULT), "exact", DEFAULT)
+    program = placed_on(CpuTarget("exact", DEFAULT), folded)
     shapes = [(3, 4, 9, 7), (6, 2, 3, 3), *[(6,)] * 5]
     given = [RNG.uniform(0.5, 1, shape).astype(dtype.numpy) for shape in shapes]
     wanted = ReferenceTarget("precise", DEFAULT).compile(graph).run(given)[0]
@@ -54,16 +54,16 @@ def test_results_are_those_of_the_oracle(dtype: DType, affine: bool, bias: bool)
 
 def test_a_convolution_that_others_read_keeps_its_weights() -> None:
     graph = network(dtypes.f32, shown=True)
-    assert fold_norms(graph, graph.inputs[1:]) is graph
+    assert fold_norms(graph, graph.inputs[1:], fresh_ids(graph)) is graph
 
 
 def test_what_changes_from_run_to_run_is_not_folded() -> None:
     graph = network(dtypes.f32)
-    assert fold_norms(graph, []) is graph
-    assert fold_norms(graph, graph.inputs[2:]) is graph
-    assert fold_norms(graph, graph.inputs[1:3]) is graph
+    assert fold_norms(graph, [], fresh_ids(graph)) is graph
+    assert fold_norms(graph, graph.inputs[2:], fresh_ids(graph)) is graph
+    assert fold_norms(graph, graph.inputs[1:3], fresh_ids(graph)) is graph
 
 
 def test_weights_of_narrow_floats_are_not_rounded_again() -> None:
     graph = network(dtypes.bf16)
-    assert fold_norms(graph, graph.inputs[1:]) is graph
+    assert fold_norms(graph, graph.inputs[1:], fresh_ids(graph)) is graph

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 import pytest
+from programs import compiled_on, placed_on
 
+from assay.errors import VerifyFailed
 from assay.evidence.compare.arrays import closeness, epsilon
 from assay.ir import dtypes
 from assay.ir.dims import symbol
 from assay.ir.dtypes import DType
-from assay.ir.graph import Graph
+from assay.ir.graph import Graph, Value, fresh_ids
+from assay.ir.parser import parse_graph
+from assay.ir.printer import print_graph
 from assay.ir.types import TensorType
+from assay.ir.verify import verify
 from assay.limits import DEFAULT
+from assay.ops import CORE
 from assay.ops.builder import Builder
+from assay.ops.levels import core_level, target_level
+from assay.ops.lowering import adapt
 from assay.passes.hoist import hoist
-from assay.runtime.session import compile_program, place_program
 from assay.targets.cpu import CpuTarget, quads
-from assay.targets.cpu.prepack import prepack
+from assay.targets.cpu.prepack import byte_panels, panels, quad_panels, sums_in_floats
 from assay.targets.reference import ReferenceTarget
 
 RNG = np.random.default_rng(5)
+
+
+def prepack(graph: Graph, static: Collection[Value]) -> Graph:
+    """All passes that give weights another form, in the order of the target."""
+    for each in (quad_panels, byte_panels, sums_in_floats, panels):
+        graph = each(graph, static, fresh_ids(graph))
+    return graph
 
 
 def network(dtype: DType) -> Graph:
@@ -52,7 +68,7 @@ def test_results_with_packed_weights_are_those_of_the_oracle(dtype: DType) -> No
     graph = network(dtype)
     packed = prepack(graph, graph.inputs[1:])
     target, oracle = CpuTarget("exact", DEFAULT), ReferenceTarget("precise", DEFAULT)
-    program = place_program(packed, target, "exact", DEFAULT)
+    program = placed_on(target, packed)
     for sizes in ({"n": 2, "h": 13}, {"n": 1, "h": 40}, {"n": 0, "h": 8}):
         given = arrays(graph, **sizes)
         wanted = oracle.compile(graph).run(given)[0]
@@ -64,8 +80,26 @@ def test_weights_are_packed_once_and_ahead_of_the_run() -> None:
     graph = network(dtypes.f32)
     packed = prepack(graph, graph.inputs[1:])
     ops = [node.op for node in packed.nodes]
-    assert (ops.count("pack_panels"), ops.count("conv_panels"), ops.count("matmul_panels")) == (5, 4, 2)
-    assert "pack_panels" not in [node.op for node in hoist(packed, graph.inputs[1:]).rest.nodes]
+    assert (ops.count("cpu.pack_panels"), ops.count("cpu.conv_panels"), ops.count("cpu.matmul_panels")) == (5, 4, 2)
+    assert "cpu.pack_panels" not in [node.op for node in hoist(packed, graph.inputs[1:]).rest.nodes]
+
+
+def test_a_prepared_graph_is_a_graph_like_any_other() -> None:
+    """Its ops are of its target's level, it has a text form, and the oracle runs it, whole or in core ops."""
+    graph = network(dtypes.f32)
+    packed = prepack(graph, graph.inputs[1:])
+    verify(graph, core_level)
+    verify(packed, target_level("cpu"))
+    for check in (core_level, target_level("vulkan")):
+        with pytest.raises(VerifyFailed, match=r"cpu\.pack_panels"):
+            verify(packed, check)
+    assert print_graph(parse_graph(print_graph(packed))) == print_graph(packed)
+    given = arrays(graph, n=2, h=13)
+    wanted = ReferenceTarget("precise").compile(graph).run(given)[0]
+    core = adapt(packed, lambda node: node.op in CORE, DEFAULT)
+    verify(core, core_level)
+    for each in (parse_graph(print_graph(packed)), core):
+        np.testing.assert_allclose(ReferenceTarget("precise").compile(each).run(given)[0], wanted, atol=1e-12)
 
 
 def test_what_is_no_weight_stays() -> None:
@@ -93,11 +127,11 @@ def quantised(scales: tuple[int, ...], *, turned: bool, zero: int | None, dtype:
 def test_bytes_stay_bytes(scales: tuple[int, ...], zero: int | None, turned: bool) -> None:
     graph = quantised(scales, turned=turned, zero=zero)
     packed = prepack(graph, ())
-    assert "matmul_bytes" in [node.op for node in packed.nodes]
+    assert "cpu.matmul_bytes" in [node.op for node in packed.nodes]
     prelude, _ = hoist(packed, ())
     assert "dequantize_linear" not in [node.op for node in packed.nodes]
     assert {str(value.type.dtype) for value in prelude.outputs if value.type.shape != scales} >= {"i8"}  # pyright: ignore
-    program = place_program(packed, CpuTarget("exact", DEFAULT), "exact", DEFAULT)
+    program = placed_on(CpuTarget("exact", DEFAULT), packed)
     oracle = ReferenceTarget("precise", DEFAULT).compile(graph)
     for rows in (1, 5, 130, 0):
         given = [RNG.normal(size=(rows, 70)).astype(np.float32)]
@@ -113,7 +147,7 @@ def test_bytes_stay_bytes(scales: tuple[int, ...], zero: int | None, turned: boo
 @pytest.mark.parametrize("other", [{"zero": 3}, {"zero": None, "dtype": dtypes.u8}, {"zero": 128, "dtype": dtypes.u8}])
 def test_other_quantised_weights_are_widened(other: dict[str, object]) -> None:
     packed = prepack(quantised((35,), turned=False, **other), ())  # pyright: ignore
-    assert "matmul_bytes" not in [node.op for node in packed.nodes]
+    assert "cpu.matmul_bytes" not in [node.op for node in packed.nodes]
 
 
 def test_a_session_keeps_a_quantised_weight_narrow() -> None:
@@ -121,7 +155,7 @@ def test_a_session_keeps_a_quantised_weight_narrow() -> None:
     x = b.input(TensorType(dtypes.f32, (symbol("n"), 128)))
     q = b.constant(RNG.integers(-127, 127, (128, 64)).astype(np.int8))
     w = b.dequantize_linear(q, b.constant(np.float32(0.1)), dtype=dtypes.f32)
-    program = compile_program(b.finish("g", [x], [b.matmul(x, w)]), CpuTarget("exact", DEFAULT), "exact", DEFAULT)
+    program = compiled_on(CpuTarget("exact", DEFAULT), b.finish("g", [x], [b.matmul(x, w)]))
     kept = [array.dtype for array in program.plan.graph.constants.values() if array.size >= q.type.shape[0]]  # pyright: ignore
     assert kept == [np.dtype(np.int8)]
 
@@ -165,8 +199,8 @@ def byte_products(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_products_of_bytes(zero: int | None, scales: tuple[int, ...], turned: bool, depth: int) -> None:
     graph = of_bytes(zero, scales, turned=turned, depth=depth)
     packed = prepack(graph, ())
-    assert "matmul_quads" in [node.op for node in packed.nodes]
-    program = place_program(packed, CpuTarget("exact", DEFAULT), "exact", DEFAULT)
+    assert "cpu.matmul_quads" in [node.op for node in packed.nodes]
+    program = placed_on(CpuTarget("exact", DEFAULT), packed)
     oracle = ReferenceTarget("precise", DEFAULT).compile(graph)
     for rows in (1, 5, 43, 0):
         given = [RNG.integers(0, 256, (rows, 3, depth)).astype(np.uint8)]
@@ -182,8 +216,8 @@ def test_products_of_bytes(zero: int | None, scales: tuple[int, ...], turned: bo
 def test_integer_products_of_bytes_are_exact(zero: bool, low: int) -> None:
     graph = of_integers(zero, low, low + 256)
     packed = prepack(graph, ())
-    assert "matmul_quads" in [node.op for node in packed.nodes]
-    program = place_program(packed, CpuTarget("exact", DEFAULT), "exact", DEFAULT)
+    assert "cpu.matmul_quads" in [node.op for node in packed.nodes]
+    program = placed_on(CpuTarget("exact", DEFAULT), packed)
     oracle = ReferenceTarget("exact", DEFAULT).compile(graph)
     for rows in (1, 9, 0):
         given = [RNG.integers(0, 256, (rows, 3, 37)).astype(np.uint8), np.array(200, np.uint8)][: 1 + zero]
@@ -197,14 +231,14 @@ def test_what_is_no_product_of_bytes_stays() -> None:
         of_bytes(3, (), turned=False, depth=8, dtype=dtypes.i8),
         of_bytes(3, (), turned=False, depth=8, dtype=dtypes.u16),
     ):
-        assert "matmul_quads" not in [node.op for node in prepack(graph, ()).nodes]
+        assert "cpu.matmul_quads" not in [node.op for node in prepack(graph, ()).nodes]
 
 
 def test_without_the_instruction_bytes_are_widened(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quads, "has_byte_products", lambda: False)
     ops = [node.op for node in prepack(of_bytes(3, (), turned=False, depth=8), ()).nodes]
-    assert "matmul_quads" not in ops
-    assert "matmul_bytes" in ops
+    assert "cpu.matmul_quads" not in ops
+    assert "cpu.matmul_bytes" in ops
 
 
 def convolution_of_bytes(dtype: DType, largest: int) -> Graph:
@@ -223,9 +257,9 @@ def test_integer_convolutions_are_exact(dtype: DType, largest: int, kind: str) -
     """In floats where these hold every sum, else in integers."""
     graph = convolution_of_bytes(dtype, largest)
     packed = prepack(graph, ())
-    (made,) = [node for node in packed.nodes if node.op in ("conv", "conv_panels")]
+    (made,) = [node for node in packed.nodes if node.op in ("conv", "cpu.conv_panels")]
     assert str(made.outputs[0].type.dtype) == kind  # pyright: ignore
-    program = place_program(packed, CpuTarget("exact", DEFAULT), "exact", DEFAULT)
+    program = placed_on(CpuTarget("exact", DEFAULT), packed)
     oracle = ReferenceTarget("exact", DEFAULT).compile(graph)
     low, high = dtype.limits
     for fill in (None, low, high):

@@ -203,7 +203,7 @@ def _show_all(report: Report, records: Iterable[Record]) -> None:
     rows = [
         (
             case_text(record.case),
-            record.status,
+            record.words,
             record.environment.date,
             _figure(record.speed.median, 1e3),
             _figure(relative_time(record)),
@@ -228,6 +228,7 @@ def _show_record(report: Report, record: Record) -> None:
     report.text(case_text(record.case))
     facts = {
         "status": record.status,
+        "verdict": record.verdict,
         "stage": record.stage,
         "cause": told(record.cause),
         "said": record.cause.detail if record.cause else "",

@@ -11,8 +11,7 @@ import typer
 
 from assay.cli.numbers import MOST_SEED, count_option
 from assay.cli.output import DIFFERS, JsonOption, progress, reporting
-from assay.limits import DEFAULT
-from assay.runtime.targets import make_target
+from assay.runtime.targets import check_target
 
 
 class Kind(StrEnum):
@@ -52,7 +51,7 @@ def fuzz(
     """
     names = targets or ["cpu", "reference"]
     for name in names:
-        make_target(name, "exact", DEFAULT)
+        check_target(name)
     with reporting(json) as report, progress(_NOUNS[kind]) as bar:
 
         def watch(done: int, total: int) -> None:

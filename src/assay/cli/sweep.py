@@ -136,7 +136,7 @@ def _telling(total: int) -> Generator[Callable[[Record], None]]:
 
         def tell(record: Record) -> None:
             nonlocal told
-            done[record.status] += 1
+            done[record.words] += 1
             bar.update(bar.task_ids[0], completed=done.total(), total=total)
             now = time.monotonic()
             if sys.stderr.isatty() or (now - told < _TELL_EVERY and done.total() < total):
@@ -150,12 +150,13 @@ def _telling(total: int) -> Generator[Callable[[Record], None]]:
 
 
 def _show(report: Report, records: Sequence[Record], jobs: Sequence[Job]) -> None:
-    counts = Counter(record.status for record in records)
+    counts = Counter(record.words for record in records)
     report.text(f"{len(records)} cases of {len(jobs)}: {', '.join(f'{n} {s}' for s, n in counts.items()) or 'none'}")
     for record in records:
-        cause = record.cause
+        words, cause = record.verdict, record.cause
         if cause is not None:
             words = f"{record.status} at {record.stage}: {cause.op} {cause.error}: {cause.detail}"
+        if words:
             fault = f" [{record.case.fault}]" if record.case.fault else ""
             report.text(f"{record.case.name}{fault} on {record.case.target}: {words}")
     for complaint in _misreported(records):

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 from types import TracebackType
 from typing import Any
 
@@ -18,6 +15,7 @@ from assay.errors import AssayError
 from assay.evidence.engines import Engine, ModelOnTarget, engine
 from assay.evidence.peers import Model
 from assay.evidence.reasons import summary
+from assay.processes import Handler, Limits, Worker, WorkerDied, WorkerFailed
 
 STATUS_OF_STAGE = {
     "import": "fail_import",
@@ -77,73 +75,31 @@ def _failed(error: Exception, stage: str, seconds: float) -> Attempt:
     return Attempt(status, stage, summary(error), seconds)
 
 
-def serve(spec: str, line: Connection) -> None:
-    """Attempt whatever comes along `line` until it is closed."""
+def service(spec: str) -> Handler:
+    """What the process of an engine runs."""
     who = engine(spec)
-    line.send("ready")
-    while True:
-        try:
-            model, feeds = line.recv()
-        except EOFError:
-            return
-        line.send(attempt(who, model, feeds))
+    return lambda request, tell: attempt(who, *request)
 
 
-class Worker:
-    """Attempts in a process of its own, which is started anew when it dies or takes too long."""
+class Isolated:
+    """Attempts by an engine in a process of its own, which is started anew when it dies or takes too long."""
 
-    def __init__(self, spec: str, timeout: float = 600.0, main: Callable[[str, Connection], None] = serve) -> None:
-        """`main` is what the process runs."""
-        self._spec, self._timeout, self._main = spec, timeout, main
-        self._live: tuple[SpawnProcess, Connection] | None = None
-        self._starting = False
+    def __init__(self, spec: str, timeout: float = 600.0, service: Callable[[str], Handler] = service) -> None:
+        self._worker = Worker(service, spec, limits=Limits(seconds=timeout), pickled=True)
 
     def attempt(self, model: Model, feeds: Sequence[Mapping[str, Any]]) -> Attempt:
         """As `attempt`, with `crash` and `timeout` as further ways to fail."""
-        process, line = self._live or self._start()
         started = time.perf_counter()
         try:
-            if self._starting:
-                line.recv()  # it says when it is ready, so that its start is not counted
-                self._starting, started = False, time.perf_counter()
-            line.send((model, list(feeds)))
-            if line.poll(self._timeout):
-                return line.recv()
-        except (EOFError, OSError):
-            pass
-        seconds = time.perf_counter() - started
-        if seconds >= self._timeout:
-            self.stop()
-            return Attempt("timeout", "run", f"took longer than {self._timeout:g} s", seconds)
-        process.join()
-        self._live = None
-        return Attempt("crash", "run", f"the process died with {exit_text(process.exitcode)}", seconds)
+            self._worker.start()
+            started = time.perf_counter()  # the start of the process is not counted
+            return self._worker.ask((model, list(feeds)), what="an attempt")
+        except WorkerFailed as error:
+            late = isinstance(error, WorkerDied) and error.ending.how == "time"
+            return Attempt("timeout" if late else "crash", "run", error.reason, time.perf_counter() - started)
 
-    def stop(self) -> None:
-        """End the process; the next attempt starts another."""
-        if self._live is not None:
-            process, line = self._live
-            self._live = None
-            line.close()
-            process.kill()
-            process.join()
-
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> Isolated:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.stop()
-
-    def _start(self) -> tuple[SpawnProcess, Connection]:
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(target=self._main, args=(self._spec, theirs), daemon=True)
-        process.start()
-        theirs.close()
-        self._live, self._starting = (process, ours), True
-        return self._live
-
-
-def exit_text(code: int | None) -> str:
-    """How a process ended, in words."""
-    return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        self._worker.close()

@@ -9,3 +9,4 @@ for _module in pkgutil.iter_modules(_definitions.__path__):
     importlib.import_module(f"{_definitions.__name__}.{_module.name}")
 
 from assay.ops.registry import CORE as CORE  # noqa: E402
+from assay.ops.registry import OPS as OPS  # noqa: E402

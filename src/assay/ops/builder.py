@@ -18,7 +18,7 @@ from assay.ir.facts import SMALL, Fact, is_symbolic, tracked
 from assay.ir.graph import Graph, Node, Origin, Value, captured
 from assay.ir.types import Shape, TensorType, Type, UnknownType
 from assay.limits import DEFAULT, Limits
-from assay.ops.registry import CORE, FactMissing, OpDef, as_results, carrier, complete_attrs, evaluate
+from assay.ops.registry import CORE, OPS, FactMissing, OpDef, as_results, carrier, complete_attrs, evaluate
 
 Operand = Any
 """A Value, None, or a number, list or array that becomes a constant."""
@@ -32,7 +32,8 @@ class Builder:
     results whose content is already known become constants, no node is made. With `decomposed`,
     composites are replaced by their parts on the spot, so that only milli-ops are emitted; with
     `accepts`, those composites are that it refuses. With `names`, a size of which nothing is known gets the next of
-    them: what is made of it can then be told by it, and a run binds it when it knows the size.
+    them: what is made of it can then be told by it, and a run binds it when it knows the size. `numbers` are the ids of
+    new values.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Builder:
         accepts: Callable[[Node], bool] | None = None,
         limits: Limits = DEFAULT,
         names: Iterator[str] | None = None,
+        numbers: Iterator[int] | None = None,
         parent: Builder | None = None,
     ) -> None:
         self.decomposed = decomposed
@@ -52,7 +54,7 @@ class Builder:
         self.constants: dict[Value, Array] = {}
         self._parent = parent
         self._facts: dict[Value, Fact] = parent._facts if parent else {}
-        self._ids: Iterator[int] = parent._ids if parent else itertools.count()
+        self._ids: Iterator[int] = parent._ids if parent else numbers or itertools.count()
         self._origin: Origin = parent._origin if parent else Origin("built")
         self._pooled: dict[Any, Value] = {}
 
@@ -105,7 +107,7 @@ class Builder:
 
     def emit(self, op: str, *inputs: Operand, regions: tuple[Graph, ...] = (), **attrs: Any) -> tuple[Value, ...]:
         """Emit one op and return its results; TypeError or ValueError where the arguments do not fit."""
-        definition = CORE[op]
+        definition = OPS[op]
         full = complete_attrs(definition, attrs)
         values = self._lift(definition, inputs)
         facts = [None if value is None else self._facts[value] for value in values]

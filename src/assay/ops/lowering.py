@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from assay.errors import AssayError, LowerFailed
 from assay.ir.building import collector_paused
 from assay.ir.dims import symbols
+from assay.ir.dtypes import Array
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value, used
 from assay.ir.types import TensorType, Type
 from assay.limits import DEFAULT, Limits
 from assay.ops.builder import Builder
-from assay.ops.registry import CORE, FactMissing
+from assay.ops.registry import OPS, FactMissing
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Lowering:
             raise LowerFailed("the model nests too deeply", where=str(node.origin)) from error
         except Exception as error:
             raise LowerFailed(f"{type(error).__name__}: {error}", where=str(node.origin)) from error
-        if node.op in CORE or _dialect(node).typed:
+        if node.op in OPS or _dialect(node).typed:
             results = self.builder.refined(results, [value.type for value in node.outputs], mark)
         self.values.update(zip(node.outputs, results, strict=False))
 
@@ -107,7 +108,7 @@ class Lowering:
     def _lower(self, node: Node, inputs: Sequence[Value | None]) -> Sequence[Value]:
         if node.op == "deferred":
             return self._copy_deferred(node, inputs)
-        if node.op in CORE:
+        if node.op in OPS:
             regions = tuple(self.region(r, [value.type for value in r.inputs]) for r in node.regions)
             return self.builder.emit(node.op, *inputs, regions=regions, **node.attrs)
         return _dialect(node).lower(self, node, inputs)
@@ -136,16 +137,34 @@ def _dialect(node: Node) -> Dialect:
     return dialect
 
 
-def adapt(graph: Graph, accepts: Callable[[Node], bool], limits: Limits) -> Graph:
+def adapt(graph: Graph, accepts: Callable[[Node], bool], limits: Limits, numbers: Iterator[int] | None = None) -> Graph:
     """A core graph in which the composites that `accepts` refuses are replaced by their parts, and unknown sizes have
-    names, so that whoever goes on with a value of unknown size can be told it."""
+    names, so that whoever goes on with a value of unknown size can be told it. Its values are new, with ids from
+    `numbers`."""
     nodes = list(graph.walk())
-    refused = any(node.op in CORE and not CORE[node.op].is_milli and not accepts(node) for node in nodes)
+    refused = any(node.op in OPS and not OPS[node.op].is_milli and not accepts(node) for node in nodes)
     if not refused and all(map(_is_named, _types(graph, nodes))):
         return graph
-    builder = Builder(accepts=accepts, limits=limits, names=_free_names(graph, nodes))
+    builder = Builder(accepts=accepts, limits=limits, names=_free_names(graph, nodes), numbers=numbers)
     with collector_paused():
         return Lowering(builder).graph(graph, [Fact(value.type) for value in graph.inputs])
+
+
+def parts_of(
+    node: Node,
+    constants: Mapping[Value, Array],
+    accepts: Callable[[Node], bool],
+    limits: Limits,
+    numbers: Iterator[int] | None = None,
+) -> Graph:
+    """What a composite becomes where `accepts` refuses it, as a graph of what the node reads that is no constant.
+
+    Composites among its parts that are refused become parts in turn. A milli-op, or a node that lacks facts, is its
+    own only part."""
+    reads = used(node)
+    known = {value: constants[value] for value in reads if value in constants}
+    inputs = tuple(value for value in reads if value not in known)
+    return adapt(Graph(node.op, inputs, node.outputs, (node,), known), accepts, limits, numbers)
 
 
 def _is_named(kind: Type) -> bool:

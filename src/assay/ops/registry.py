@@ -163,15 +163,16 @@ class OpDef:
 
 @dataclass(frozen=True)
 class Registry:
-    """The closed table of core ops, in order of definition."""
+    """A table of ops in order of definition: the closed set of core ops, or those that the target `owner` owns."""
 
+    owner: str = ""
     table: dict[str, OpDef] = field(default_factory=dict[str, OpDef])
 
     def __getitem__(self, name: str) -> OpDef:
         return self.table[name]
 
     def get(self, name: str) -> OpDef | None:
-        """The definition of `name`, None if it is no core op."""
+        """The definition of `name`, None if it is not here."""
         return self.table.get(name)
 
     def __contains__(self, name: str) -> bool:
@@ -180,14 +181,46 @@ class Registry:
     def __iter__(self) -> Any:
         return iter(self.table.values())
 
+    def full_name(self, name: str) -> str:
+        """What an op of this table is called everywhere; a target's own bear its name in front: `cpu.pack_panels`."""
+        return f"{self.owner}.{name}" if self.owner else name
+
     def add(self, definition: OpDef) -> None:
         """Enter a definition; a name is defined once."""
         if definition.name in self.table:
-            raise ValueError(f"core op {definition.name} is defined twice")
+            raise ValueError(f"the op {definition.name} is defined twice")
         self.table[definition.name] = definition
 
 
+@dataclass(frozen=True)
+class Ops:
+    """Every op there is, by name: the core ops, and those of targets, which enter them when they are imported."""
+
+    core: Registry
+    owned: dict[str, Registry] = field(default_factory=dict[str, Registry])
+
+    def __getitem__(self, name: str) -> OpDef:
+        found = self.get(name)
+        if found is None:
+            raise KeyError(name)
+        return found
+
+    def get(self, name: str) -> OpDef | None:
+        """The definition of `name`, None if there is no such op."""
+        owner, dot, _ = name.partition(".")
+        table = self.owned.get(owner) if dot else self.core
+        return None if table is None else table.get(name)
+
+    def __contains__(self, name: str) -> bool:
+        return self.get(name) is not None
+
+    def of_target(self, owner: str) -> Registry:
+        """The table of the ops that the target `owner` owns."""
+        return self.owned.setdefault(owner, Registry(owner))
+
+
 CORE = Registry()
+OPS = Ops(CORE)
 
 
 def no_samples(rng: np.random.Generator, dtype: DType) -> Iterable[Sample]:
@@ -199,6 +232,7 @@ def op(
     signature: str,
     *,
     name: str = "",
+    into: Registry = CORE,
     shape: ShapeRule | None = None,
     types: TypeRule | None = None,
     parts: Decomposition | None = None,
@@ -212,7 +246,7 @@ def op(
     effects: bool = False,
     **typevars: tuple[DType, ...],
 ) -> Callable[[Callable[..., Any]], OpDef]:
-    """Define a core op from its reference function.
+    """Define an op from its reference function: a core op, or one of a target (`into` its table).
 
     `signature` gives dtypes only, `"T, T, i64? -> T, bool"`: a type variable (its dtypes follow as a
     keyword), a dtype name, `any` for what is no tensor, or `@attr` in a result for the dtype in that
@@ -233,9 +267,9 @@ def op(
         keywords = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "regions"}
         params = tuple(_param(p.name, token) for p, token in zip(positional, tokens, strict=True))
         definition = OpDef(
-            name=name or reference.__name__.rstrip("_"),
+            name=into.full_name(name or reference.__name__.rstrip("_")),
             doc=inspect.getdoc(reference) or "",
-            family=reference.__module__.rpartition(".")[2],
+            family=into.owner or reference.__module__.rpartition(".")[2],
             params=params,
             results=tuple(token.strip() for token in right.split(",")),
             typevars=typevars,
@@ -253,7 +287,7 @@ def op(
             regions=regions,
             effects=effects,
         )
-        CORE.add(definition)
+        into.add(definition)
         return definition
 
     return define
@@ -327,4 +361,4 @@ def carrier(kind: Type) -> Any:
     return kind.dtype.numpy if isinstance(kind, TensorType) else None
 
 
-__all__ = ["CORE", "Array", "Compute", "OpDef", "Param", "Registry", "Sample", "Tolerance", "op"]
+__all__ = ["CORE", "OPS", "Array", "Compute", "OpDef", "Ops", "Param", "Registry", "Sample", "Tolerance", "op"]

@@ -17,7 +17,7 @@ import numpy as np
 from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType
-from assay.ops import CORE
+from assay.ops import OPS
 from assay.ops.registry import carrier, evaluate
 
 _LARGEST = 64 << 20
@@ -52,7 +52,7 @@ def _with_folded_bodies(node: Node, visible: Mapping[Value, Array]) -> Node:
 
 
 def _computed(node: Node, constants: Mapping[Value, Array]) -> tuple[Array, ...] | None:
-    definition = CORE.get(node.op)
+    definition = OPS.get(node.op)
     if definition is None or definition.regions or definition.effects or definition.host or _blows_up(node):
         return None
     if not all(value is None or value in constants for value in node.inputs):

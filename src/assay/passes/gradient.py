@@ -20,7 +20,7 @@ from assay.ir.dims import eq
 from assay.ir.graph import Node, Value, used
 from assay.ir.types import TensorType
 from assay.ops.builder import Builder
-from assay.ops.registry import CORE, FactMissing, as_results
+from assay.ops.registry import OPS, FactMissing, as_results
 from assay.ops.shapes import axes_of, axis_of
 
 
@@ -77,7 +77,7 @@ class _Tape:
         return _RULES.get(node.op)
 
     def through_parts(self, node: Node) -> None:
-        definition = CORE[node.op]
+        definition = OPS[node.op]
         if node.op == "deferred":
             raise FactMissing(node.attrs["reason"])
         if definition.parts is None:

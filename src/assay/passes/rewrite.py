@@ -2,10 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from assay.ir.graph import Graph, Node, Value
+
+
+def renamed(nodes: Iterable[Node], table: Mapping[Value, Value]) -> list[Node]:
+    """The nodes with other values in place of those in `table`, in bodies too."""
+
+    def of(value: Value) -> Value:
+        return table.get(value, value)
+
+    def body(graph: Graph) -> Graph:
+        return replace(
+            graph,
+            inputs=tuple(map(of, graph.inputs)),
+            outputs=tuple(map(of, graph.outputs)),
+            nodes=tuple(renamed(graph.nodes, table)),
+        )
+
+    return [
+        replace(
+            node,
+            inputs=tuple(None if value is None else of(value) for value in node.inputs),
+            outputs=tuple(map(of, node.outputs)),
+            regions=node.regions if node.op == "deferred" else tuple(map(body, node.regions)),
+        )
+        for node in nodes
+    ]
 
 
 @dataclass

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from assay.ir.graph import Node
 from assay.ir.types import TensorType
-from assay.runtime.partition import Placement, Plan, waiting
+from assay.runtime.partition import Plan, waiting
+from assay.runtime.placement import Placement, Refusal
 
 _INSIDE = "inside of "
 
@@ -79,17 +80,28 @@ def all_placements(plan: Plan) -> Iterator[Placement]:
 
 def _placed(placement: Placement, plan: Plan) -> Iterator[Placement]:
     node = placement.node
-    reason = placement.reason or str(node.attrs["reason"] if node.op == "opaque" else "")
-    yield replace(placement, reason=reason)
+    said = placement if placement.reason or node.op != "opaque" else replace(placement, note=str(node.attrs["reason"]))
+    yield said
     if node.op == "deferred":
         return
-    inherited = reason if not reason or reason.startswith(_INSIDE) else f"{_INSIDE}{op_name(node)}: {reason}"
     for body in node.regions:
         if body in plan.bodies:
             yield from all_placements(plan.bodies[body])
             continue
         for inner in body.nodes:
-            yield from _placed(Placement(inner, placement.target, waiting(inner) or inherited), plan)
+            yield from _placed(_inherited(inner, said), plan)
+
+
+def _inherited(inner: Node, around: Placement) -> Placement:
+    """Where a node of a body runs: with the node that has the body, for its reasons."""
+    if waiting(inner) or not around.reason:
+        return Placement(inner, around.target, (), waiting(inner))
+
+    def inside(reason: str) -> str:
+        return reason if reason.startswith(_INSIDE) else f"{_INSIDE}{op_name(around.node)}: {reason}"
+
+    refusals = tuple(Refusal(each.target, inside(each.reason)) for each in around.refusals)
+    return Placement(inner, around.target, refusals, inside(around.note) if around.note else "")
 
 
 def op_name(node: Node) -> str:

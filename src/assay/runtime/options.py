@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -18,7 +19,9 @@ from assay.targets.threads import Threads, fixed_threads
 class SessionOptions(OrtSessionOptions):
     """How a session works. Every setting is an argument and an attribute; a session keeps a copy.
 
-    `decomposed` runs milli-ops alone; `optimize` runs the standard passes. The other settings have the names and
+    `target` is a chain such as `vulkan,cpu`: a node runs on the first target that takes it. `decomposed` runs milli-ops
+    alone; `optimize` runs the passes, less those named in `disabled_passes`. `cache` keeps lowered graphs on disk; a
+    path says where. The other settings have the names and
     defaults of ONNX Runtime's; docs/onnxruntime.md says what each means here.
     """
 
@@ -26,6 +29,8 @@ class SessionOptions(OrtSessionOptions):
     mode: str = "exact"
     decomposed: bool = False
     optimize: bool = True
+    disabled_passes: Sequence[str] = ()
+    cache: bool | str = False
     limits: Limits = field(default_factory=lambda: DEFAULT)
 
     @property

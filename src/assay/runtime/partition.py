@@ -1,9 +1,14 @@
-"""Partition: decides where every node runs, and cuts the graph into segments of one target each."""
+"""Partition: decides where every node runs, and cuts the graph into segments of one target each.
+
+Targets form a chain that ends at the oracle, and a node goes to the first target that takes it. `islands.py` then
+looks at what is placed between segments of other targets: it stays only if it is worth its transfers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from heapq import heappop, heappush
 
 from assay.errors import CompileFailed
@@ -11,18 +16,11 @@ from assay.ir.dims import symbols
 from assay.ir.graph import Graph, Node, Value, captured, used
 from assay.ir.types import TensorType, size_in_bytes, symbol_axes
 from assay.limits import Limits
-from assay.ops import CORE
-from assay.ops.lowering import adapt
-from assay.targets.base import Support, Target
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where one node runs; `reason` says why not on the target that was asked for."""
-
-    node: Node
-    target: str
-    reason: str = ""
+from assay.ops import OPS
+from assay.ops.lowering import adapt, parts_of
+from assay.runtime import islands
+from assay.runtime.placement import Placement, Refusal
+from assay.targets.base import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,7 @@ class Segment:
     graph: Graph
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """A graph cut up: `graph` is what was placed (refused composites decomposed).
 
@@ -46,53 +44,88 @@ class Plan:
     placements: tuple[Placement, ...]
     bodies: Mapping[Graph, Plan] = field(default_factory=dict[Graph, "Plan"])
 
+    @cached_property
+    def makers(self) -> Mapping[Value, Node]:
+        """The node that makes each value, those in bodies left out."""
+        return {value: node for node in self.graph.nodes for value in node.outputs}
+
 
 def partition(
-    graph: Graph, target: Target, fallback: Target, limits: Limits, *, refused: str = "", watched: bool = False
+    graph: Graph, chain: Sequence[Target], limits: Limits, *, refused: str = "", watched: bool = False
 ) -> Plan:
-    """Place every node on `target` if it takes it, else on `fallback` with the reason.
+    """Place every node on the first target of `chain` that takes it, with the reasons of those that do not.
 
-    `refused` is a reason for all of them. If the run is `watched`, nodes with bodies go to `fallback`: each run of a
-    body is then one of its own, of whose nodes an observer is told.
+    The chain ends at the oracle, which takes all. `refused` is a reason of all others for all nodes. If the run is
+    `watched`, nodes with bodies go to the oracle: each run of a body is then one of its own, of whose nodes an observer
+    is told.
 
-    Composites that `target` refuses are decomposed and their parts asked for in turn. A node whose types have a
-    symbol that is no size of an input, nor of a result of `fallback`, stays on `fallback`, as no segment could
-    learn the symbol's value.
+    A composite that no target takes but the oracle is decomposed and its parts are placed in turn; so is one that an
+    earlier target takes in parts, all of them, and a later one as a whole. A node whose types have a symbol that is no
+    size of an input, nor of a result of the oracle, stays on the oracle, as no segment could learn the symbol's value.
     """
-    if refused or target is fallback:
-        placements = tuple(Placement(node, fallback.name, refused or waiting(node)) for node in graph.nodes)
-        return Plan(graph, (Segment(fallback, graph),), placements)
-    graph = adapt(graph, lambda node: target.support(node).ok, limits)
-    placements = _placed(graph, target, fallback, watched)
-    sources = symbol_sources(graph, placements, fallback)
-    runs = _runs(placements, sources, fallback.name)
-    targets = {each.name: each for each in (fallback, target)}
-    left = [each.node for each in placements if each.target == fallback.name and each.node.op != "deferred"]
-    bodies = {body: _body(body, target, fallback, limits, watched) for node in left for body in node.regions}
-    return Plan(graph, _segments(graph, runs, targets, sources, fallback), placements, bodies)
+    *takers, oracle = chain
+    if refused or not takers:
+        refusals = tuple(Refusal(each.name, refused) for each in takers)
+        notes = {node: waiting(node) or ("" if takers else refused) for node in graph.nodes}
+        placements = tuple(Placement(node, oracle.name, refusals, note) for node, note in notes.items())
+        return Plan(graph, (Segment(oracle, graph),), placements)
+    graph = adapt(graph, lambda node: _stays_whole(node, graph, takers, limits), limits)
+    placements = islands.weighed(_placed(graph, takers, oracle, watched), graph, chain)
+    sources = symbol_sources(graph, placements, oracle)
+    runs = cut(placements, sources, oracle.name)
+    left = [each.node for each in placements if each.target == oracle.name and each.node.op != "deferred"]
+    bodies = {body: _body(body, chain, limits, watched) for node in left for body in node.regions}
+    targets = {each.name: each for each in chain}
+    return Plan(graph, _segments(graph, runs, targets, sources, oracle), placements, bodies)
 
 
-def _body(body: Graph, target: Target, fallback: Target, limits: Limits, watched: bool) -> Plan:
+def _stays_whole(node: Node, graph: Graph, takers: Sequence[Target], limits: Limits) -> bool:
+    """Whether a composite is placed as it is."""
+    whole = next((at for at, target in enumerate(takers) if target.support(node).ok), None)
+    if whole is None:
+        return False
+    return not any(_takes_parts(target, node, graph, limits) for target in takers[:whole])
+
+
+def _takes_parts(target: Target, node: Node, graph: Graph, limits: Limits) -> bool:
+    """Whether a target takes every part of a composite that it refuses."""
+    parts = parts_of(node, graph.constants, lambda each: target.support(each).ok, limits)
+    return all(target.support(part).ok for part in parts.nodes)
+
+
+def _body(body: Graph, chain: Sequence[Target], limits: Limits, watched: bool) -> Plan:
     """The plan of a body as a graph of its own."""
     whole = replace(body, inputs=(*body.inputs, *captured(body)), input_names=())
-    return partition(whole, target, fallback, limits, watched=watched)
+    return partition(whole, chain, limits, watched=watched)
 
 
-def _placed(graph: Graph, target: Target, fallback: Target, watched: bool) -> tuple[Placement, ...]:
+def _placed(graph: Graph, takers: Sequence[Target], oracle: Target, watched: bool) -> tuple[Placement, ...]:
     known = {name for value in graph.inputs for name, _ in symbol_axes(value.type)}
     placements: list[Placement] = []
     for node in graph.nodes:
-        support = Support(False, "its bodies are watched") if watched and node.regions else target.support(node)
-        reason = support.reason if not support.ok else _unbound(node, known)
-        if reason:
+        refusals: list[Refusal] = []
+        home = oracle
+        for target in takers:
+            reason = "its bodies are watched" if watched and node.regions else _refusal(target, node, known)
+            if not reason:
+                home = target
+                break
+            refusals.append(Refusal(target.name, reason))
+        if home is oracle:
             known.update(name for value in node.outputs for name, _ in symbol_axes(value.type))
-        placed = Placement(node, fallback.name, reason) if reason else Placement(node, target.name, waiting(node))
-        placements.append(placed)
+        placements.append(Placement(node, home.name, tuple(refusals), waiting(node)))
     return tuple(placements)
 
 
-def _unbound(node: Node, known: Collection[str]) -> str:
-    missing = needed_symbols(node).difference(known)
+def _refusal(target: Target, node: Node, known: Collection[str]) -> str:
+    """Why a node cannot run on a target; empty if it can."""
+    support = target.support(node)
+    if not support.ok:
+        return support.reason
+    needed = needed_symbols(node)
+    if needed and target.traits.sizes == "specialised":
+        return f"the size {min(needed)} is not known before the run"
+    missing = needed.difference(known)
     return f"nothing tells the size {min(missing)}" if missing else ""
 
 
@@ -104,10 +137,10 @@ def needed_symbols(node: Node) -> frozenset[str]:
     return frozenset[str]().union(*map(symbols, dims))
 
 
-def symbol_sources(graph: Graph, placements: Sequence[Placement], fallback: Target) -> dict[str, Value]:
-    """For each symbol the first value that has it as a size: an input, or a result of `fallback`."""
+def symbol_sources(graph: Graph, placements: Sequence[Placement], oracle: Target) -> dict[str, Value]:
+    """For each symbol the first value that has it as a size: an input, or a result of the oracle."""
     found: dict[str, Value] = {}
-    made = [value for each in placements if each.target == fallback.name for value in each.node.outputs]
+    made = [value for each in placements if each.target == oracle.name for value in each.node.outputs]
     for value in (*graph.inputs, *made):
         for name, _ in symbol_axes(value.type):
             found.setdefault(name, value)
@@ -119,12 +152,12 @@ def waiting(node: Node) -> str:
     return f"lowered when the program runs: it needs {node.attrs['reason']}" if node.op == "deferred" else ""
 
 
-def _runs(placements: Sequence[Placement], sources: Mapping[str, Value], fallback: str) -> list[tuple[str, list[Node]]]:
+def cut(placements: Sequence[Placement], sources: Mapping[str, Value], oracle: str) -> list[tuple[str, list[Node]]]:
     """The nodes in few runs of one target each: a run takes all that can be computed by then.
 
     Nodes that act on something outside, such as a generator of random numbers, keep their order.
     """
-    missing, waiters = _dependencies(placements, sources, fallback)
+    missing, waiters = _dependencies(placements, sources, oracle)
     ready: dict[str, list[int]] = {each.target: [] for each in placements}
     for index, each in enumerate(placements):
         if not missing[index]:
@@ -154,11 +187,11 @@ def _refuse_waiting(nodes: Sequence[Node]) -> None:
 
 
 def _dependencies(
-    placements: Sequence[Placement], sources: Mapping[str, Value], fallback: str
+    placements: Sequence[Placement], sources: Mapping[str, Value], oracle: str
 ) -> tuple[list[int], list[list[int]]]:
     """How many nodes each node waits for, and which ones wait for it.
 
-    A node on a target waits for what tells it its symbols; on `fallback` it needs to be told none.
+    A node on a target waits for what tells it its symbols; on the oracle it needs to be told none.
     """
     maker = {value: index for index, each in enumerate(placements) for value in each.node.outputs}
     missing: list[int] = []
@@ -166,7 +199,7 @@ def _dependencies(
     acting: int | None = None
     for index, each in enumerate(placements):
         needs = list(used(each.node))
-        if each.target != fallback:
+        if each.target != oracle:
             needs += [sources[name] for name in needed_symbols(each.node) if name in sources]
         before = {maker[value] for value in needs if value in maker} - {index}
         if _acts(each.node):
@@ -179,7 +212,7 @@ def _dependencies(
 
 
 def _acts(node: Node) -> bool:
-    definition = CORE.get(node.op)
+    definition = OPS.get(node.op)
     if definition is None or node.op in ("opaque", "deferred") or definition.effects or definition.host:
         return True
     return any(_acts(inner) for region in node.regions for inner in region.nodes)
@@ -190,14 +223,14 @@ def _segments(
     runs: Sequence[tuple[str, list[Node]]],
     targets: Mapping[str, Target],
     sources: Mapping[str, Value],
-    fallback: Target,
+    oracle: Target,
 ) -> tuple[Segment, ...]:
     needed_later: set[Value] = set(graph.outputs)
     segments: list[Segment] = []
     for name, nodes in reversed(runs):
         made = {value for node in nodes for value in node.outputs}
         reads = dict.fromkeys(value for node in nodes for value in used(node) if value not in made)
-        if name != fallback.name:
+        if name != oracle.name:
             reads.update(dict.fromkeys(_telling(nodes, reads, graph, sources)))
         constants = {value: graph.constants[value] for value in reads if value in graph.constants}
         segment = Graph(

@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from assay.errors import CompileFailed, NotFound, hint_for
+from assay.errors import NotFound, hint_for
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value
-from assay.ir.types import TensorType
-from assay.limits import Limits
-from assay.ops.lowering import lower
-from assay.passes import STANDARD, UNFOLDED, apply
-from assay.passes.hoist import hoist
-from assay.runtime.explanation import Explanation, all_placements, explained_nodes, op_name
+from assay.runtime.explanation import Explanation, explained_nodes, op_name
 from assay.runtime.feeds import check_feeds, place_of
 from assay.runtime.options import SessionOptions as SessionOptions
 from assay.runtime.options import options_from
-from assay.runtime.partition import Placement, Plan, Segment, partition, transferred_bytes
+from assay.runtime.partition import transferred_bytes
+from assay.runtime.pipeline import Interface, Model, Settings, placed
+from assay.runtime.program import Program
 from assay.runtime.results import handed_out
-from assay.runtime.stages import stage
-from assay.runtime.targets import make_target
-from assay.runtime.variants import Known, Variants, deciding_inputs, symbolic_inputs
-from assay.targets.base import Bodies, Event, Executable, Observer, Target
-from assay.targets.budget import Allowance, Budget
+from assay.runtime.targets import make_chain
+from assay.runtime.transfers import Ledger
+from assay.store import open_store
+from assay.targets.base import Event, Observer, Target
+from assay.targets.budget import Budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,19 +74,26 @@ class Session:
         self.memory = memory or Memory()
         self.state = _copies(self.memory.initial)
         self.signature = signature
-        self.target: Target = _target_of(self.options)
-        self._facts = facts or [Fact(value.type) for value in graph.inputs]
-        self.lowered = self._lower(self._facts)
-        self._program = self._latest = self._compile(self.lowered)
-        self._variants = self._make_variants()
-        self._plain: Program | None = None
+        self._model = Model(graph, facts, _settings(self.options))
+        self._latest = self._model.general.program
+        self._unoptimized: Program | None = None
         self._lock = threading.Lock()
         self._running = threading.Lock()
 
     @property
+    def target(self) -> Target:
+        """The first target of the chain: the one that was asked for."""
+        return self._model.settings.chain[0]
+
+    @property
+    def lowered(self) -> Graph:
+        """The model in core ops, before the passes."""
+        return self._model.lowered
+
+    @property
     def graph(self) -> Graph:
         """The core graph that runs: lowered, optimised, placed."""
-        return self._program.plan.graph
+        return self._model.general.program.plan.graph
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -146,22 +148,26 @@ class Session:
     def observe(self, feeds: Mapping[str, Any], names: Iterable[str] | None = None) -> dict[str, Any]:
         """Values of intermediate results by their source names (all that were computed if `names` is None).
 
-        Values inside bodies are those of the last iteration; a name in a branch not taken is absent
-        from the full listing, and NotFound if asked for. In `precise` mode floats come in f64, as they are carried.
-        State and inputs are read and left as they are.
+        They are those of the program that runs, where it computes them (`computed_names`). What passes removed comes
+        from the program before the passes, and so does what lies in bodies: there, values are those of the last
+        iteration. A name in a branch not taken is absent from the full listing, and NotFound if asked for. In `precise`
+        mode floats come in f64, as they are carried. State and inputs are read and left as they are.
         """
-        program = self._unoptimized()
-        graph = program.plan.graph
-        named = named_values(graph)
-        chosen = list(named) if names is None else self._known(names, named, "value")
+        known = named_values(self.lowered)
+        chosen = list(known) if names is None else self._known(names, known, "value")
         given = self._given(feeds)
-        found: dict[Value, Any] = dict(zip(graph.inputs, given, strict=True))
-        outputs = program.run(given, _collector({named[name] for name in chosen}, found))
-        found.update(zip(graph.outputs, outputs, strict=True))
-        found.update(_constants(graph))
+        found = _observed(self._chosen(given), given, chosen) if self.options.mode == "exact" else {}
+        removed = [name for name in chosen if name not in found]
+        if removed:
+            found |= _observed_in_bodies(self._plain(), given, removed)
         if names is None:
-            return {name: found[named[name]] for name in chosen if named[name] in found}
-        return {name: self._computed(name, named[name], found) for name in chosen}
+            return {name: found[name] for name in chosen if name in found}
+        return {name: self._computed(name, found) for name in chosen}
+
+    @property
+    def computed_names(self) -> tuple[str, ...]:
+        """The source names of the values that the program computes; passes removed the others."""
+        return tuple(named_values(self.graph))
 
     def profile(self, feeds: Mapping[str, Any]) -> list[OpTime]:
         """One record for each node that ran, in order. State and inputs are read and left as they are."""
@@ -175,6 +181,11 @@ class Session:
         given = self._given(feeds)
         self._chosen(given).run(given, note)
         return times
+
+    @property
+    def transfers(self) -> Ledger | None:
+        """What crossed between the host and devices in the latest run; None if no device took part."""
+        return self._latest.transfers
 
     @property
     def peak_bytes(self) -> int | None:
@@ -201,45 +212,22 @@ class Session:
                 np.copyto(places[name], content)
         return by_name
 
-    def _lower(self, facts: Sequence[Fact]) -> Graph:
-        with stage("lower"):
-            return lower(self.source, facts, decomposed=self.options.decomposed, limits=self.options.limits)
-
-    def _make_variants(self) -> Variants[Program] | None:
-        """None if nothing is to be gained: the target takes all that has floats, or the model tells all sizes."""
-        if self.target.name == "reference" or not _left_floats(self._program):
-            return None
-        deciding, sized = deciding_inputs(self.lowered), symbolic_inputs(self.source)
-        return Variants(deciding, sized, self._variant) if deciding or sized else None
-
-    def _variant(self, known: Known) -> Program | None:
-        """A program for this alone; None if the target takes no more of it than of the program for all."""
-        program = self._compile(self._lower([_learned(fact, at, known) for at, fact in enumerate(self._facts)]))
-        return program if _left_floats(program) < _left_floats(self._program) else None
-
     def _chosen(self, given: Sequence[Any]) -> Program:
         """The program for these inputs."""
-        found = None if self._variants is None else self._variants.find(given)
-        self._latest = chosen = found or self._program
+        self._latest = chosen = self._model.program_for(given)
         return chosen
 
-    def _compile(self, graph: Graph) -> Program:
-        chosen = self.options
-        with stage("compile"):
-            return compile_program(graph, self.target, chosen.mode, chosen.limits, optimize=chosen.optimizes)
-
-    def _unoptimized(self) -> Program:
+    def _plain(self) -> Program:
         """The program in which every named value of the source is still computed."""
         with self._lock:
-            if self._plain is None:
-                options = self.options
-                self._plain = place_program(self.lowered, self.target, options.mode, options.limits, watched=True)
-            return self._plain
+            if self._unoptimized is None:
+                self._unoptimized = placed(self.lowered, self._model.settings, Interface(watched=True))
+            return self._unoptimized
 
-    def _computed(self, name: str, value: Value, found: Mapping[Value, Any]) -> Any:
-        if value not in found:
+    def _computed(self, name: str, found: Mapping[str, Any]) -> Any:
+        if name not in found:
             raise NotFound(f"'{name}' was not computed in this run", hint="it lies in a body that did not run")
-        return found[value]
+        return found[name]
 
     def _known(self, names: Iterable[str], known: Iterable[str], what: str) -> list[str]:
         listed = dict.fromkeys(known)
@@ -250,185 +238,43 @@ class Session:
         return chosen
 
 
-def _target_of(options: SessionOptions) -> Target:
-    return make_target(options.target, options.mode, options.limits, options.threads)
-
-
-def _learned(fact: Fact, place: int, known: Known) -> Fact:
-    """What is known of an input in runs of a variant."""
-    kind, shape = fact.type, known.shapes.get(place)
-    if shape is not None and isinstance(kind, TensorType):
-        kind = TensorType(kind.dtype, shape)
-    return Fact(kind, known.content.get(place, fact.value))
-
-
-def _left_floats(program: Program) -> int:
-    """How many nodes with floats are left to the oracle, those in bodies too."""
-    return sum(row.floats and row.target == "reference" for row in explained_nodes(program.plan))
-
-
 def _copies(contents: Mapping[str, Any]) -> dict[str, Any]:
     return {name: np.array(content) for name, content in contents.items()}
 
 
-def compile_program(graph: Graph, target: Target, mode: str, limits: Limits, *, optimize: bool = True) -> Program:
-    """A core graph made runnable on `target`: optimised, prepared for it, then placed."""
-    if not optimize:
-        return place_program(graph, target, mode, limits)
-    return place_program(_prepared(optimized(graph, mode), target, mode, limits), target, mode, limits)
-
-
-def _prepared(graph: Graph, target: Target, mode: str, limits: Limits) -> Graph:
-    """The graph as the target likes it; what that makes of constants alone, such as packed weights, is computed now."""
-    suited = target.prepare(graph, ())
-    prelude, rest = hoist(suited, ())
-    if mode != "exact" or not prelude.nodes:
-        return suited
-    ready = place_program(prelude, target, mode, limits).run(())
-    made = dict(zip(prelude.outputs, ready, strict=True))
-    inputs = tuple(value for value in rest.inputs if value not in made)
-    return replace(rest, inputs=inputs, input_names=graph.input_names, constants={**rest.constants, **made})
-
-
-def optimized(graph: Graph, mode: str) -> Graph:
-    """A core graph after the standard passes of the mode."""
-    return apply(graph, STANDARD if mode == "exact" else UNFOLDED)
-
-
-def place_program(
-    graph: Graph, target: Target, mode: str, limits: Limits, *, refused: str = "", watched: bool = False
-) -> Program:
-    """A core graph as it is on `target`; what that refuses goes to the oracle, with the reason `refused` all of it.
-
-    In a program that is `watched` an observer is told of the nodes in bodies, too."""
-    oracle = target if target.name == "reference" else make_target("reference", mode, limits)
-    return Program(partition(graph, target, oracle, limits, refused=refused, watched=watched), oracle)
-
-
-@dataclass(slots=True)
-class _Stage:
-    """A segment in a program: the places of what it reads and makes, and of what nobody reads after it."""
-
-    executable: Executable
-    graph: Graph
-    reads: list[int] = field(default_factory=list[int])
-    writes: list[int] = field(default_factory=list[int])
-    frees: list[int] = field(default_factory=list[int])
-
-
-class Program:
-    """The compiled segments of a plan, run one after the other; values are freed after their last use.
-
-    A segment that its target cannot compile after all goes to the oracle; a warning and the placements say why.
-    """
-
-    def __init__(self, plan: Plan, oracle: Target) -> None:
-        bodies = {graph: Program(each, oracle).run for graph, each in plan.bodies.items() if _leaves_the_oracle(each)}
-        executables = [_compiled(segment, bodies, oracle) for segment in plan.segments]
-        failed = {
-            node: reason
-            for (_, reason), segment in zip(executables, plan.segments, strict=True)
-            for node in segment.graph.nodes
-            if reason
-        }
-        self.plan = _moved(plan, failed, oracle) if failed else plan
-        pairs = zip(executables, plan.segments, strict=True)
-        self._stages = [_Stage(executable, segment.graph) for (executable, _), segment in pairs]
-        self._places, self._fixed = _places(plan)
-        self._outputs = [self._places[value] for value in plan.graph.outputs]
-        last: dict[int, _Stage] = {}
-        for each in self._stages:
-            each.reads = [self._places[value] for value in each.graph.inputs]
-            each.writes = [self._places[value] for value in each.graph.outputs]
-            last.update(dict.fromkeys((*each.reads, *each.writes), each))
-        for place, each in last.items():
-            if place >= len(plan.graph.inputs) and place not in self._outputs:
-                each.frees.append(place)
-
-    def run(
-        self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
-    ) -> tuple[Any, ...]:
-        """The graph's outputs. RunStopped and OutOfMemory when the allowance is used up."""
-        values = [*inputs, *self._fixed]
-        around = 0 if allowance is None else allowance.held
-        for each in self._stages:
-            if allowance is not None:
-                allowance.held = around + self._held(values)
-            results = each.executable.run([values[place] for place in each.reads], observer, allowance)
-            for place, result in zip(each.writes, results, strict=True):
-                values[place] = result
-            for place in each.frees:
-                values[place] = None
-        if allowance is not None:
-            allowance.held = around
-        return tuple([values[place] for place in self._outputs])
-
-    @cached_property
-    def targets(self) -> Mapping[Node, str]:
-        """Where each node runs."""
-        return {placement.node: placement.target for placement in all_placements(self.plan)}
-
-    def _held(self, values: Sequence[Any]) -> int:
-        """The bytes of what segments have made so far and others still need."""
-        made = (values[place] for stage in self._stages for place in stage.writes)
-        return sum(getattr(value, "nbytes", 0) for value in made)
-
-    @property
-    def addressed(self) -> set[int]:
-        """The inputs that are read by address alone, in runs that nobody observes."""
-        graph = self.plan.graph
-        others = {
-            value
-            for stage in self._stages
-            for at, value in enumerate(stage.graph.inputs)
-            if at not in stage.executable.addressed
-        }
-        return {at for at, value in enumerate(graph.inputs) if value not in others and value not in graph.outputs}
-
-    @property
-    def peak_bytes(self) -> int | None:
-        """The memory for the intermediate results of the hungriest segment; None if one does not tell."""
-        told = [stage.executable.peak_bytes for stage in self._stages]
-        known = [each for each in told if each is not None]
-        return max(known, default=0) if len(known) == len(told) else None
-
-
-def _places(plan: Plan) -> tuple[dict[Value, int], list[Any]]:
-    """Where in a run's list each value lies, and what that list holds behind the inputs when the run begins: the
-    constants among the outputs, and room for what segments make."""
-    graph = plan.graph
-    made = (value for segment in plan.segments for value in segment.graph.outputs)
-    constants = (value for value in graph.outputs if value in graph.constants)
-    order = dict.fromkeys((*graph.inputs, *constants, *made))
-    behind = [graph.constants.get(value) for value in order][len(graph.inputs) :]
-    return {value: place for place, value in enumerate(order)}, behind
-
-
-def _leaves_the_oracle(plan: Plan) -> bool:
-    """Whether anything of a plan runs elsewhere."""
-    own = any(segment.target.name != "reference" for segment in plan.segments)
-    return own or any(map(_leaves_the_oracle, plan.bodies.values()))
-
-
-def _compiled(segment: Segment, bodies: Bodies, oracle: Target) -> tuple[Executable, str]:
-    """A segment made runnable, on the oracle if its target fails; then with the reason."""
-    try:
-        return segment.target.compile(segment.graph, bodies), ""
-    except CompileFailed as error:
-        warnings.warn(f"{segment.graph.name} runs on the target '{oracle.name}': {error}", RuntimeWarning, stacklevel=2)
-        return oracle.compile(segment.graph, bodies), str(error).partition("\n")[0]
-
-
-def _moved(plan: Plan, failed: Mapping[Node, str], oracle: Target) -> Plan:
-    """The plan with the nodes that could not be compiled on the oracle."""
-    placements = tuple(
-        Placement(each.node, oracle.name, failed[each.node]) if each.node in failed else each
-        for each in plan.placements
+def _settings(options: SessionOptions) -> Settings:
+    """How the pipeline is to work, as a session's options say."""
+    return Settings(
+        make_chain(options.target, options.mode, options.limits, options.threads),
+        options.mode,
+        options.limits,
+        options.optimizes,
+        options.decomposed,
+        frozenset(options.disabled_passes),
+        open_store(None if options.cache is True else options.cache) if options.cache else None,
     )
-    segments = tuple(
-        Segment(oracle, each.graph) if failed.keys() & each.graph.nodes else each for each in plan.segments
-    )
-    return replace(plan, segments=segments, placements=placements)
+
+
+def _observed(program: Program, given: Sequence[Any], names: Iterable[str]) -> dict[str, Any]:
+    """The values among `names` that a program computes outside of bodies, or is given."""
+    graph = program.plan.graph
+    wanted = {name: graph.names[name] for name in names if name in graph.names}
+    fixed: dict[Value, Any] = {**graph.constants, **dict(zip(graph.inputs, given, strict=True))}
+    computed = [value for value in dict.fromkeys(wanted.values()) if value not in fixed]
+    watching = program.observing(computed)
+    fixed.update(zip(watching.plan.graph.outputs, watching.run(given), strict=True))
+    return {name: fixed[value] for name, value in wanted.items()}
+
+
+def _observed_in_bodies(program: Program, given: Sequence[Any], names: Iterable[str]) -> dict[str, Any]:
+    """The values among `names` that a program computes, in bodies too; an observer is told of every node."""
+    graph = program.plan.graph
+    named = named_values(graph)
+    found: dict[Value, Any] = dict(zip(graph.inputs, given, strict=True))
+    outputs = program.run(given, _collector({named[name] for name in names if name in named}, found))
+    found.update(zip(graph.outputs, outputs, strict=True))
+    found.update(_constants(graph))
+    return {name: found[named[name]] for name in names if name in named and named[name] in found}
 
 
 def _collector(wanted: set[Value], found: dict[Value, Any]) -> Callable[[Event], None]:

@@ -1,13 +1,17 @@
-"""What a target is: it probes itself, says which nodes it takes, and compiles segments."""
+"""What a target is: it probes itself, says which nodes it takes, rewrites the segments it is given and compiles them.
+
+Arrays live in host memory. A target with memory of its own has a `Device` that moves them there and back; its
+executables take and give `Buffer`s, so that two of its segments hand over without the host.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, cast
 
-from assay.ir.dtypes import is_array, read_only
-from assay.ir.graph import Graph, Node
+from assay.ir.dtypes import Array, DType, is_array, read_only
+from assay.ir.graph import Graph, Node, Value
 from assay.targets.budget import Allowance
 
 
@@ -29,6 +33,54 @@ class Support:
 
 
 YES = Support(True)
+
+
+@dataclass(frozen=True, slots=True)
+class TransferCost:
+    """What moving data between the host and a device costs: seconds for each transfer, and bytes per second."""
+
+    seconds: float
+    bytes_per_second: float
+
+    def of(self, sizes: Sequence[int]) -> float:
+        """The seconds that one transfer of each size takes."""
+        return len(sizes) * self.seconds + sum(sizes) / self.bytes_per_second
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What the runtime must know of a target before it compiles for it.
+
+    `transfers` is None for a target that works in host memory. A target whose `sizes` are "specialised" is given
+    graphs in which every size is a number: a program for each set of sizes, of which a bounded number is kept.
+    `rounds_to` is the dtype that the target rounds float results to, if that is narrower than what they state: verdicts
+    on its results use the noise floor of that dtype. `operations_per_second` is a rough figure, used to weigh
+    transfers against the work that they make possible.
+    """
+
+    transfers: TransferCost | None = None
+    sizes: str = "symbolic"
+    rounds_to: DType | None = None
+    operations_per_second: float = 1e10
+
+    @property
+    def own_memory(self) -> bool:
+        """Whether data has to be moved to the target and back."""
+        return self.transfers is not None
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPass:
+    """A rewrite of a segment that its target makes before it compiles it.
+
+    `apply` takes the segment, those of its inputs that are known before a run, as they depend on weights alone, and ids
+    for the values that it makes. Its result has the same inputs and outputs. A pass that is `required` cannot be
+    switched off; one without `apply` is part of `compile`.
+    """
+
+    name: str
+    apply: Callable[[Graph, Collection[Value], Iterator[int]], Graph] | None = None
+    required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +109,40 @@ Bodies: TypeAlias = Mapping[Graph, Callable[[Sequence[Any], Observer | None, All
 """Bodies of nodes that somebody has compiled: functions of their inputs, then of what they capture."""
 
 
+class Buffer(Protocol):
+    """A tensor in the memory of a device. Its content may still be on its way there: `download` waits for it."""
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the tensor takes on the device."""
+        ...
+
+
+class Device(Protocol):
+    """The memory of a target."""
+
+    def upload(self, array: Array) -> Buffer:
+        """The array's content on the device. The array may change as soon as this returns."""
+        ...
+
+    def download(self, buffer: Buffer) -> Array:
+        """The content of a buffer as an array of the host, which is the caller's alone."""
+        ...
+
+
 class Executable(Protocol):
-    """A compiled segment."""
+    """A compiled segment. Inputs and outputs are arrays, or buffers where the target has memory of its own."""
 
     @property
     def addressed(self) -> Collection[int]:
         """The inputs that are read by address alone: a tensor of torch's in host memory will do as well as an array."""
+        ...
+
+    def bind(self, statics: Mapping[int, Any]) -> Executable:
+        """An executable of the other inputs: the inputs at these places are given for all its runs.
+
+        They stay where the target works. This executable is left as it is, so runs of both may overlap.
+        """
         ...
 
     def run(
@@ -89,17 +169,26 @@ class Target(Protocol):
         """Look whether the target is there; never raises."""
         ...
 
+    @property
+    def traits(self) -> Traits:
+        """What the runtime must know of the target."""
+        ...
+
     def support(self, node: Node) -> Support:
-        """Whether this node can run here."""
+        """Whether this node can run here. Asks no other process, and gives the same answer each time."""
         ...
 
-    def prepare(self, graph: Graph, static: Collection[int]) -> Graph:
-        """The graph rewritten as it suits the target, its inputs and results the same. The inputs at the places
-        `static` change rarely: what depends on them and on constants alone will be computed once."""
+    def passes(self) -> Sequence[NamedPass]:
+        """The target's own rewrites of a segment, in order."""
         ...
 
-    def compile(self, segment: Graph, bodies: Bodies) -> Executable:
+    def open(self) -> Device | None:
+        """The target's memory; None for one that works in host memory."""
+        ...
+
+    def compile(self, segment: Graph, bodies: Bodies, disabled: Collection[str] = ()) -> Executable:
         """Make `segment` runnable; every node of it was supported. CompileFailed if that cannot be done here.
 
-        `bodies` of its nodes are run as given, the others are the target's own to run."""
+        `bodies` of its nodes are run as given, the others are the target's own to run. `disabled` names passes that
+        are part of compiling and are switched off."""
         ...

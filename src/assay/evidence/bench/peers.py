@@ -20,7 +20,7 @@ from assay.ir.dtypes import Array
 from assay.needs import DISTRIBUTION
 from assay.runtime.load import load
 from assay.runtime.session import SessionOptions
-from assay.runtime.targets import make_target
+from assay.runtime.targets import make_chain
 
 
 class Contestant(Protocol):
@@ -171,7 +171,7 @@ class Assay:
         self._options, self._inputs = SessionOptions(target=target), material.inputs()
         self._program = material.program
         self._source: Any = material.onnx
-        make_target(target, self._options.mode, self._options.limits)
+        make_chain(target, self._options.mode, self._options.limits)
         importlib.import_module(f"assay.frontends.{'torch.exported' if material.program else 'onnx'}")
         self._session: Any = None
         self._feeds: dict[str, Array] = {}

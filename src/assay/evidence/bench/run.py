@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import datetime
-import multiprocessing
 import os
 import platform
 import statistics
 import tempfile
-from collections.abc import Callable, Generator, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from assay.errors import BadFeed
-from assay.evidence.attempts import exit_text
-from assay.evidence.bench.models import Material, Subject, Truth, make_material, reason_of
+from assay.evidence.bench.models import Material, Subject, Truth
 from assay.evidence.bench.peers import ENTRIES
 from assay.evidence.bench.race import Died, Race, Racer, interleave
 from assay.evidence.bench.records import FORMAT, SELF, Match, Result
-from assay.evidence.bench.worker import Failed, Ready, Task, redirect_errors, serve
+from assay.evidence.bench.worker import PREPARE, Failed, Ready, Task, material_service, service
 from assay.evidence.machine import cpu_of, described
+from assay.processes import Handler, Limits, Worker, WorkerDied, WorkerFailed
 
 _ENOUGH = 10.0
 """Seconds after which a contestant is not started once more with filled caches."""
-
-Main: TypeAlias = Callable[[Connection, Task], None]
+_PATIENCE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,71 +55,44 @@ class Settings:
 class Process:
     """A contestant in a process."""
 
-    def __init__(self, task: Task, environment: Mapping[str, str], timeout: float, main: Main = serve) -> None:
-        """`main` is what the process runs."""
-        self._task, self._timeout = task, timeout
-        context = multiprocessing.get_context("spawn")
-        self._line, theirs = context.Pipe()
-        self._process: SpawnProcess = context.Process(target=main, args=(theirs, task), daemon=False)
-        with _environment(environment):
-            self._process.start()
-        theirs.close()
+    def __init__(
+        self, task: Task, environment: Mapping[str, str], timeout: float, service: Callable[[Task], Handler] = service
+    ) -> None:
+        limits = Limits(start=timeout, seconds=timeout)
+        self._worker = Worker(service, task, limits=limits, pickled=True, environment=environment)
 
     def ready(self) -> Ready:
         """How the preparation went; Died if it did not."""
-        return self._reply()
+        return self._reply(PREPARE)
 
     def turn(self, count: int) -> list[float]:
         """The seconds that each of `count` inferences took."""
-        try:
-            self._line.send(count)
-        except OSError:
-            raise Died(self._end()) from None
-        return self._reply()
+        return self._reply(count)
 
     def cpu(self) -> float | None:
         """The CPU time of the process so far, on Linux."""
-        return cpu_of(self._process.pid)
+        return cpu_of(self._worker.pid)
 
     def stop(self) -> None:
-        """End the process; it has some time to end itself."""
-        self._line.close()
-        self._process.join(5.0)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+        """End the process for good; it has some time to end itself."""
+        self._worker.close(_PATIENCE)
 
-    def _reply(self) -> Any:
-        try:
-            if not self._line.poll(self._timeout):
-                self._process.kill()
-                self._process.join()
-                raise Died(f"took longer than {self._timeout:g} s")
-            reply = self._line.recv()
-        except (EOFError, OSError):
-            raise Died(self._end()) from None
-        if isinstance(reply, Failed):
-            raise Died(reply.reason)
-        return reply
-
-    def _end(self) -> str:
-        """How the process ended, and the last that it said."""
-        self._process.join(5.0)
-        said = ""
-        with suppress(OSError):
-            said = self._task.log.read_text(errors="replace").rstrip().rpartition("\n")[2]
-        return f"the process died with {exit_text(self._process.exitcode)}" + (f": {said[:200]}" if said else "")
+    def _reply(self, request: int) -> Any:
+        return _asked_of(self._worker, request)
 
 
-@contextmanager
-def _environment(changes: Mapping[str, str]) -> Generator[None]:
-    before = dict(os.environ)
-    os.environ.update(changes)
+def _asked_of(worker: Worker, request: Any) -> Any:
+    """A reply; Died if there is none."""
     try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+        reply = worker.ask(request)
+    except WorkerDied as death:
+        said = death.ending.last_line[:200] if death.ending.how in ("exit", "signal") else ""
+        raise Died(f"{death.reason}: {said}" if said else death.reason) from None
+    except WorkerFailed as error:
+        raise Died(error.reason) from None
+    if isinstance(reply, Failed):
+        raise Died(reply.reason)
+    return reply
 
 
 def header(settings: Settings, command: str) -> dict[str, Any]:
@@ -181,9 +149,9 @@ def run_model(subject: Subject, settings: Settings, tell: Callable[[str], None] 
         tell("exporting")
         try:
             material, truth = _material(subject, folder / "model", settings)
-        except Exception as error:  # whatever the model's own code raises
+        except Died as death:
             for result in results.values():
-                result.status, result.reason = "failed", f"no model to run: {reason_of(error)}"
+                result.status, result.reason = "failed", f"no model to run: {death}"
             return Match(subject.name, results)
         racers: dict[str, Racer] = {}
         for name, result in results.items():
@@ -193,9 +161,9 @@ def run_model(subject: Subject, settings: Settings, tell: Callable[[str], None] 
             if result.reason:
                 result.status = "absent"
                 continue
-            task = Task(name, given, settings.threads, settings.target, folder / f"{name}.log")
+            task = Task(name, given, settings.threads, settings.target)
             try:
-                process = _prepared(task, result, truth, settings, stack)
+                process = _prepared(task, folder / f"{name}.caches", result, truth, settings, stack)
             except Died as death:
                 result.status, result.reason = "failed", str(death)
                 continue
@@ -213,18 +181,16 @@ def run_model(subject: Subject, settings: Settings, tell: Callable[[str], None] 
 def _material(subject: Subject, folder: Path, settings: Settings) -> tuple[Material, Truth]:
     """The model's forms, made in a process of its own."""
     with_onnx = settings.form == "onnx" or any("onnx" in ENTRIES[name].forms for name in settings.peers)
-    context = multiprocessing.get_context("spawn")
-    log = folder.with_suffix(".log")
-    with (
-        _environment(environment(settings.threads, None)),
-        ProcessPoolExecutor(1, context, redirect_errors, (log,)) as pool,
-    ):
-        return pool.submit(make_material, subject, folder, with_onnx).result()
+    with Worker(material_service, pickled=True, environment=environment(settings.threads, None)) as worker:
+        return _asked_of(worker, (subject, folder, with_onnx))
 
 
-def _prepared(task: Task, result: Result, truth: Truth, settings: Settings, stack: ExitStack) -> Process:
-    """The contestant's process, ready to run; what it took, and how right it is, goes into `result`."""
-    caches = task.log.with_suffix(".caches") if settings.cold else None
+def _prepared(task: Task, place: Path, result: Result, truth: Truth, settings: Settings, stack: ExitStack) -> Process:
+    """The contestant's process, ready to run; what it took, and how right it is, goes into `result`.
+
+    `place` is for caches that are empty at first.
+    """
+    caches = place if settings.cold else None
 
     def started() -> Process:
         process = Process(task, environment(settings.threads, caches), settings.timeout)

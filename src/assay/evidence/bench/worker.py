@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import gc
-import os
 import resource
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
-from assay.evidence.bench.models import Material, reason_of
+from assay.evidence.bench.models import Material, Subject, make_material, reason_of
 from assay.evidence.bench.peers import ENTRIES, Contestant
 from assay.evidence.machine import forget_peak, memory_of
 from assay.ir.dtypes import Array
+from assay.processes import Handler, Tell
 
+PREPARE = 0
+"""The request to prepare, instead of a number of inferences."""
 _WARM_UP = 10
 """One inference in so many is run before each turn, and at least one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Whom a process is for, and what it works on. What it writes to stderr goes to `log`."""
+    """Whom a process is for, and what it works on."""
 
     contestant: str
     material: Material
     threads: int
     target: str
-    log: Path
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,34 +52,33 @@ class Failed:
     reason: str
 
 
-def serve(line: Connection, task: Task) -> None:
-    """Prepare; then time as many inferences as is said along `line`, again and again, until it is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started this process ends it
-    redirect_errors(task.log)
-    try:
-        contestant, ready = _prepared(task)
-    except Exception as error:
-        line.send(Failed(reason_of(error)))
-        return
-    line.send(ready)
-    while True:
-        try:
-            count: int = line.recv()
-        except EOFError:
-            return
-        try:
-            line.send(turn(contestant.run, count))
-        except Exception as error:
-            line.send(Failed(reason_of(error)))
-
-
-def redirect_errors(log: Path) -> None:
-    """What this process writes to stderr goes to a file from now on."""
-    os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 2)
-
-
-def _prepared(task: Task) -> tuple[Contestant, Ready]:
+def service(task: Task) -> Handler:
+    """What the process of a contestant runs. The request PREPARE is answered with `Ready`, a number with the seconds
+    that each of so many inferences took."""
     contestant = ENTRIES[task.contestant].make(task.material, task.threads, task.target)
+
+    def run(request: int, tell: Tell) -> Any:
+        try:
+            return _prepared(contestant) if request == PREPARE else turn(contestant.run, request)
+        except Exception as error:
+            return Failed(reason_of(error))
+
+    return run
+
+
+def material_service() -> Handler:
+    """What the process that makes a model's forms runs."""
+
+    def run(request: tuple[Subject, Path, bool], tell: Tell) -> Any:
+        try:
+            return make_material(*request)
+        except Exception as error:  # whatever the model's own code raises
+            return Failed(reason_of(error))
+
+    return run
+
+
+def _prepared(contestant: Contestant) -> Ready:
     before = _memory("VmRSS")
     contestant.read()
     forget_peak()
@@ -88,7 +87,7 @@ def _prepared(task: Task) -> tuple[Contestant, Ready]:
     outputs = contestant.outputs()
     gc.collect()
     peak, kept = _memory("VmHWM") - before, _memory("VmRSS") - before
-    return contestant, Ready(prepared, first_run, outputs, peak, kept, contestant.placed(), contestant.left())
+    return Ready(prepared, first_run, outputs, peak, kept, contestant.placed(), contestant.left())
 
 
 def turn(run: Callable[[], object], count: int) -> list[float]:

@@ -19,7 +19,7 @@ from assay.evidence.compare.arrays import Closeness, bounds, closeness, epsilon
 from assay.ir import dtypes
 from assay.ir.dtypes import Array, DType
 from assay.ir.graph import Graph, Node, Value
-from assay.ops.registry import CORE, widen
+from assay.ops.registry import OPS, widen
 from assay.targets.reference.interpreter import Kernel, Mode, make_kernel
 
 PAIRS = 3
@@ -62,7 +62,7 @@ def noise_of(graph: Graph, values: Mapping[Value, Any], seed: int) -> dict[Value
 
 
 def _kernels(graph: Graph, mode: Mode) -> list[tuple[Node, Kernel]]:
-    return [(node, make_kernel(CORE[node.op], node, mode)) for node in graph.nodes]
+    return [(node, make_kernel(OPS[node.op], node, mode)) for node in graph.nodes]
 
 
 class _Mover:
@@ -138,7 +138,7 @@ def _slack(node: Node, arguments: Sequence[Any], result: Array) -> Array:
     arrays = [x for x in arguments if _is_float(x)]
     terms = max((x.size for x in arrays), default=1) / max(result.size, 1)
     scale = max(map(_magnitude, (*arrays, result)))
-    relative, absolute = bounds(CORE[node.op].tolerance, _unit(node, result), terms=terms, scale=scale)
+    relative, absolute = bounds(OPS[node.op].tolerance, _unit(node, result), terms=terms, scale=scale)
     return absolute + relative * np.abs(widen(result))
 
 

@@ -6,7 +6,6 @@ import logging
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
 
 import onnx.printer
 
@@ -14,7 +13,8 @@ from assay.evidence.fuzz.onnx_cases import Case, random_case, smaller
 from assay.evidence.fuzz.onnx_deviations import PEERS
 from assay.evidence.fuzz.onnx_verdict import Judged, deviating, judge
 from assay.evidence.fuzz.report import GOOD, Answer, Job, Progress, Report, collected, normal
-from assay.evidence.fuzz.workers import Died, serving
+from assay.evidence.fuzz.workers import Died
+from assay.processes import Handler
 
 TARGETS = ("reference", "cpu")
 TIMEOUT = 120.0
@@ -34,7 +34,7 @@ def run_onnx(
     """Run the models `first` to `first + count - 1` of a seed on the targets, and on the peers beside them."""
     return collected(
         Report("ONNX models", seed),
-        serve,
+        service,
         _note,
         targets=targets,
         first=first,
@@ -58,12 +58,8 @@ def _note(report: Report, job: Job, answer: Answer | Died) -> None:
 # --- in the process
 
 
-def serve(line: Connection) -> None:
-    """Run the jobs that come along `line`."""
-    serving(line, _prepared)
-
-
-def _prepared() -> Callable[[Job, Callable[[str], None]], Answer]:
+def service() -> Handler:
+    """What a process runs."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     return Runner().run

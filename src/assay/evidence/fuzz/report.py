@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from assay.evidence.fuzz.workers import Died, Serve, run_jobs
+from assay.evidence.fuzz.workers import Died, answers
+from assay.processes import Handler
 
 
 def normal(message: str) -> str:
@@ -20,9 +21,9 @@ def normal(message: str) -> str:
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with how many are done, and how many there will be."""
 
-GOOD = ("pass", "no graph", "no peer", "torch", "evaluator alone")
+GOOD = ("pass", "no graph", "no peer", "torch", "kink", "evaluator alone")
 """Statuses that are no findings: right; nothing was compiled; nobody else can run it; torch itself is at fault;
-onnxruntime agrees and onnx's reference evaluator alone does not."""
+rounding decides a choice; onnxruntime agrees and onnx's reference evaluator alone does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +131,7 @@ class Report:
 
 def collected(
     report: Report,
-    serve: Serve,
+    service: Callable[[], Handler],
     note: Callable[[Report, Job, Answer | Died], None],
     *,
     targets: Sequence[str],
@@ -140,11 +141,11 @@ def collected(
     timeout: float,
     progress: Progress | None,
 ) -> Report:
-    """The report of the programs or models `first` to `first + count - 1` of its seed: `serve` runs them in processes
+    """The report of the programs or models `first` to `first + count - 1` of its seed: `service` runs them in processes
     of their own, each for `timeout` seconds at most, and `note` enters what came of one."""
     started = time.perf_counter()
     jobs = [Job(report.seed, first + index, tuple(targets)) for index in range(count)]
-    for done, (job, answer) in enumerate(run_jobs(serve, jobs, processes=processes, timeout=timeout), start=1):
+    for done, (job, answer) in enumerate(answers(service, jobs, processes=processes, timeout=timeout), start=1):
         note(report, job, answer)
         if progress is not None:
             progress(done, count)

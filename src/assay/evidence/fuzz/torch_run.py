@@ -7,12 +7,12 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from assay.evidence.fuzz.report import Answer, Job, Progress, Report, collected, normal
 from assay.evidence.fuzz.torch_program import Program, reproducer
-from assay.evidence.fuzz.workers import Died, serving
+from assay.evidence.fuzz.workers import Died
+from assay.processes import Handler
 
 if TYPE_CHECKING:
     from assay.evidence.fuzz.torch_verdict import Judged
@@ -37,7 +37,7 @@ def run_torch(
     """Run the programs `first` to `first + count - 1` of a seed on the targets, and on eager beside them."""
     return collected(
         Report("torch programs", seed),
-        serve,
+        service,
         _note,
         targets=targets,
         first=first,
@@ -65,12 +65,8 @@ def _source_of(job: Job, answer: Died) -> str:
 # --- in the process
 
 
-def serve(line: Connection) -> None:
-    """Run the jobs that come along `line`."""
-    serving(line, _prepared)
-
-
-def _prepared() -> Callable[[Job, Callable[[str], None]], Answer]:
+def service() -> Handler:
+    """What a process runs."""
     import torch
 
     warnings.simplefilter("ignore")
@@ -100,13 +96,13 @@ class Runner:
             rows.append((target, *self._told(program, target, judge(program, target, expected))))
         raising = any(seen.error is not None for seen in expected)
         traits = {"grad": program.grad, "dynamic": program.dynamic, "raising in eager": raising}
-        why = [normal(message) for _, status, message, _ in rows if status == "torch"]
+        why = [normal(message) for _, status, message, _ in rows if status in ("torch", "kink")]
         held = (name for name, holds in traits.items() if holds)
         return Answer(tuple(rows), tuple(held), tuple(_ops(program)), tuple(why))
 
     def _told(self, program: Program, target: str, judged: Judged) -> tuple[str, str, str]:
         """(status, message, source) of a verdict."""
-        if judged.found is None or judged.status == "torch":
+        if judged.found is None or judged.status in ("torch", "kink"):
             return judged.status, str(judged.found or ""), ""
         key = (judged.status, normal(str(judged.found)))
         self._seen[key] += 1

@@ -10,6 +10,7 @@ import torch
 from torch._dynamo.utils import counters
 
 from assay.errors import AssayError
+from assay.evidence.compare.noisy import flips
 from assay.evidence.fuzz.torch_program import Program
 from assay.evidence.fuzz.torch_story import (
     Seen,
@@ -24,6 +25,8 @@ from assay.evidence.opinfo.verdicts import Outcome, allowed, difference, no_fart
 
 _LEAST = (1e-5, 2e-6)
 """(relative, absolute): what a few float32 ops may differ by without further questions."""
+KINK = "kink"
+"""The kind of a difference, and the status of a program, where rounding decides a choice."""
 _NOISY = 6
 _MARGIN = 4.0
 
@@ -43,7 +46,7 @@ class Difference:
 @dataclass(frozen=True, slots=True)
 class Judged:
     """What became of a program on one target: `pass`, `no graph` (dynamo left everything to eager), `torch` (torch's
-    own compiler does the same), `wrong` or `error`.
+    own compiler does the same), `kink` (rounding decides a choice), `wrong` or `error`.
 
     An error is `untyped` if it is none of Assay's.
     """
@@ -61,6 +64,8 @@ def judge(program: Program, target: str, expected: Sequence[Seen] | None = None)
     found = compared(program, mine, wanted)
     if found is None:
         return Judged("pass" if counters["stats"]["unique_graphs"] else "no graph")
+    if found.kind == KINK:
+        return Judged(KINK, found)
     peer = compiled_story(program, "aot_eager")
     if len(peer) > found.turn and _same_fault(program, mine, peer, found):
         return Judged("torch", found)
@@ -85,18 +90,20 @@ def _same_fault(program: Program, mine: Sequence[Seen], peer: Sequence[Seen], fo
 def compared(
     program: Program, mine: Sequence[Seen], theirs: Sequence[Seen], *, noisy: bool = True
 ) -> Difference | None:
-    """The first difference between two stories."""
+    """The first difference between two stories; a kink only if there is no other."""
+    kinks: list[Difference] = []
     for turn, (first, second) in enumerate(zip(mine, theirs, strict=False)):
         found = _differing(first, second)
         if found is None:
             continue
         kind, message = found
-        if kind == "values" and noisy and _is_rounding(program, turn, first, second):
-            continue
-        return Difference(turn, kind, message)
+        explained = _rounding(program, turn, first, second) if kind == "values" and noisy else None
+        if explained is None:
+            return Difference(turn, kind, message)
+        kinks += [Difference(turn, KINK, explained)] if explained else []
     if len(mine) != len(theirs):
         return Difference(min(len(mine), len(theirs)), "error", f"{len(mine)} calls instead of {len(theirs)}")
-    return None
+    return next(iter(kinks), None)
 
 
 def _differing(mine: Seen, theirs: Seen) -> tuple[str, str] | None:
@@ -133,18 +140,34 @@ def _strides(mine: Seen, theirs: Seen) -> tuple[str, str] | None:
 # --- rounding
 
 
-def _is_rounding(program: Program, turn: int, mine: Seen, theirs: Seen) -> bool:
-    """Whether f64, or eager with noise in every op or with its elements apart, says that eager itself might as well
-    have given this."""
+def _rounding(program: Program, turn: int, mine: Seen, theirs: Seen) -> str | None:
+    """None if f64, or eager with noise in every op or with its elements apart, does not say that eager itself might
+    as well have given this.
+
+    Else the op whose choice rounding flips, if only runs that flip one come as far; empty if it takes none.
+    """
     try:
         exact = wide_story(program)
     except Exception:  # the program says somewhere that it wants f32
         exact = []
     if len(exact) > turn and exact[turn].error is None and _near(mine.outcome, theirs.outcome, exact[turn].outcome):
-        return True
-    runs = [*(noisy_story(program, seed) for seed in range(_NOISY)), scattered_story(program)]
-    moved = [run[turn].outcome for run in runs if len(run) > turn and run[turn].error is None]
-    return bool(moved) and _within(mine.outcome, theirs.outcome, moved)
+        return ""
+    plain = noisy_story(program, None)[1]
+    runs = [noisy_story(program, seed) for seed in range(_NOISY)]
+    flipped = flips(plain, [calls for _, calls in runs])
+    moved = {
+        index: run[turn].outcome for index, (run, _) in enumerate(runs) if len(run) > turn and run[turn].error is None
+    }
+    smooth = [outcome for index, outcome in moved.items() if not flipped[index]]
+    apart = scattered_story(program)
+    if len(apart) > turn and apart[turn].error is None:
+        smooth.append(apart[turn].outcome)
+    if smooth and _within(mine.outcome, theirs.outcome, smooth):
+        return ""
+    if not moved or not _within(mine.outcome, theirs.outcome, list(moved.values())):
+        return None
+    kinks = dict.fromkeys(filter(None, flipped))
+    return f"kink at {', '.join(kinks)}" if kinks else ""
 
 
 def _near(mine: Outcome, theirs: Outcome, exact: Outcome) -> bool:

@@ -6,14 +6,9 @@ A worker that dies or does not answer in time is replaced, and the mutant it had
 
 from __future__ import annotations
 
-import multiprocessing
-import resource
-import signal
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -25,11 +20,12 @@ from assay.frontends.onnx import load
 from assay.ir.dims import UNKNOWN, Dim, evaluate, symbols
 from assay.ir.graph import Graph
 from assay.ir.types import OptionalType, SequenceType, TensorType, Type
-from assay.limits import Limits
+from assay.limits import Limits as ModelLimits
 from assay.ops.samples import draw
+from assay.processes import Handler, Limits, Worker, WorkerFailed, run_jobs
 from assay.runtime.session import Session, SessionOptions
 
-TIGHT = Limits(
+TIGHT = ModelLimits(
     model_bytes=1 << 20,
     nodes=2_000,
     nesting=16,
@@ -116,73 +112,32 @@ def run_mutations(
 ) -> HardeningReport:
     """Try `count` mutants in `workers` processes; each may take `seconds` and `memory` bytes."""
     report = HardeningReport()
-    pool = [_Worker(range(i, count, workers), seed, memory) for i in range(workers)]
-    while any(not worker.finished for worker in pool):
-        for worker in pool:
-            for outcome in worker.outcomes(seconds):
-                report.add(outcome)
-                if progress is not None:
-                    progress(1)
+    models = _models()
+
+    def made() -> Worker:
+        return Worker(service, seed, limits=Limits(seconds=seconds, address_space=memory), pickled=True)
+
+    for done in run_jobs(made, range(count), processes=workers):
+        report.add(_failed(done.job, done.error, models, seed) if done.error else done.reply)
+        if progress is not None:
+            progress(1)
     return report
 
 
-class _Worker:
-    """A process that works through mutants, replaced when it dies or hangs."""
-
-    def __init__(self, indices: Sequence[int], seed: int, memory: int) -> None:
-        self._left = list(reversed(indices))
-        self._seed, self._memory = seed, memory
-        self._start()
-
-    @property
-    def finished(self) -> bool:
-        return not self._left
-
-    def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        arguments = (theirs, self._left[::-1], self._seed, self._memory)
-        self._process = context.Process(target=_work, args=arguments, daemon=True)
-        self._process.start()
-        theirs.close()
-        self._heard = time.monotonic() + 30  # a fresh process has to import everything first
-
-    def outcomes(self, seconds: float) -> Iterator[Outcome]:
-        """What the worker has to tell; a mutant that killed or stopped it is a failure."""
-        try:
-            while not self.finished and self._pipe.poll(0.05):
-                outcome: Outcome = self._pipe.recv()
-                self._heard = time.monotonic()
-                self._left.pop()
-                yield outcome
-        except EOFError:
-            yield self._replaced(f"the process died (exit code {self._process.exitcode})")
-        if not self.finished and time.monotonic() - self._heard > seconds:
-            yield self._replaced(f"no answer within {seconds:.0f} s")
-
-    def _replaced(self, reason: str) -> Outcome:
-        self._process.kill()
-        self._process.join()
-        index = self._left.pop()
-        kind, _ = mutant(_models(), index, self._seed)
-        if self._left:
-            self._start()
-        return Outcome(index, kind, "failed", reason)
+def _failed(index: int, error: WorkerFailed, models: list[bytes], seed: int) -> Outcome:
+    """A mutant that killed or stopped its process is a failure."""
+    kind, _ = mutant(models, index, seed)
+    return Outcome(index, kind, "failed", error.reason)
 
 
 def _models() -> list[bytes]:
     return [model.SerializeToString() for model in corpus().values()]
 
 
-def _work(pipe: Connection, indices: Sequence[int], seed: int, memory: int) -> None:
-    """What a worker process does."""
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def service(seed: int) -> Handler:
+    """What a worker process runs: it tries the mutant of an index."""
     models = _models()
-    for index in indices:
-        kind, data = mutant(models, index, seed)
-        pipe.send(attempt(index, kind, data))
-    pipe.close()
+    return lambda index, tell: attempt(index, *mutant(models, index, seed))
 
 
 def table(report: HardeningReport) -> Mapping[str, Mapping[str, int]]:

@@ -15,7 +15,7 @@ from typing import Any, cast
 import assay
 from assay.errors import BadFeed, NotFound, hint_for
 from assay.evidence.opinfo.records import Finding, Unit
-from assay.evidence.opinfo.workers import Settings, Worker
+from assay.evidence.opinfo.workers import Runner, Settings
 from assay.needs import explained
 
 
@@ -77,20 +77,20 @@ def run_units(
     units: Sequence[Unit],
     settings: Settings,
     workers: int,
-    make: Callable[[Settings], Worker] = Worker,
+    make: Callable[[Settings], Runner] = Runner,
 ) -> Iterator[Finding]:
     """The findings of all units as they come, from so many processes at once."""
     with ThreadPoolExecutor(workers) as pool, ExitStack() as stack:
-        idle: SimpleQueue[Worker] = SimpleQueue()
+        idle: SimpleQueue[Runner] = SimpleQueue()
         for _ in range(workers):
             idle.put(stack.enter_context(make(settings)))
 
         def found(unit: Unit) -> Finding:
-            worker = idle.get()
+            runner = idle.get()
             try:
-                return worker.run(unit)
+                return runner.run(unit)
             finally:
-                idle.put(worker)
+                idle.put(runner)
 
         todo = iter(units)
         running: set[Future[Finding]] = {pool.submit(found, unit) for unit in islice(todo, workers)}

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
 import time
 from collections.abc import Callable, Set
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnProcess
 from types import TracebackType
 
-from assay.errors import RunFailed
-from assay.evidence.attempts import exit_text
 from assay.evidence.opinfo.messages import EAGER, Begun, Compiled, Differentiable, Failed, Job, Loaded, Message, Settled
 from assay.evidence.opinfo.records import SELF, Finding, Unit, Verdict
+from assay.processes import Handler, Limits, Tell, Worker, WorkerDied
 
 _ENVIRONMENT = {
     # oneDNN's AMX kernels end eager's bf16 products with an illegal instruction where the kernel denies the tile state.
@@ -45,48 +39,32 @@ class Settings:
         return (*self.peers, SELF)
 
 
-def serve(line: Connection) -> None:
-    """Run the jobs that come along `line` and tell what happens, until it is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started this process ends it
-    os.environ.update(_ENVIRONMENT)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # torch's C++ warnings know no other way
+def service() -> Handler:
+    """What a process runs: it tells what happens to the samples of a job."""
     from assay.evidence.opinfo.unit import prepare_process, reason_of, run_unit
 
-    prepare_process()
-    line.send("ready")
-    while True:
-        try:
-            job = line.recv()
-        except EOFError:
-            return
+    def run(job: Job, tell: Tell) -> Failed | None:
         try:
             for message in run_unit(job):
-                line.send(message)
+                tell(message)
         except Exception as error:
-            line.send(Failed(reason_of(error)))
-        else:
-            line.send(None)
+            return Failed(reason_of(error))
+        return None
+
+    prepare_process()
+    return run
 
 
-class Worker:
+class Runner:
     """Runs units in a process of its own, which is started anew when it dies or takes too long."""
 
-    def __init__(self, settings: Settings, main: Callable[[Connection], None] = serve) -> None:
-        """`main` is what the process runs."""
-        self._settings, self._main = settings, main
-        self._live: tuple[SpawnProcess, Connection] | None = None
-        self._units = 0
-        self._busy = self._closed = False
+    def __init__(self, settings: Settings, service: Callable[[], Handler] = service) -> None:
+        self._settings, self._units = settings, 0
+        limits = Limits(silence=settings.timeout)
+        self._worker = Worker(service, limits=limits, pickled=True, environment=_ENVIRONMENT)
 
     def run(self, unit: Unit) -> Finding:
         """All about a unit; never raises for what its samples do."""
-        self._busy = True
-        try:
-            return self._found(unit)
-        finally:
-            self._busy = False
-
-    def _found(self, unit: Unit) -> Finding:
         started = time.perf_counter()
         finding = Finding(unit, verdicts={backend: {} for backend in self._settings.backends})
         alone: set[int] = set()
@@ -102,28 +80,14 @@ class Worker:
         finding.seconds = time.perf_counter() - started
         self._units += 1
         if self._units % _UNITS_PER_PROCESS == 0:
-            self._stop(patience=_PATIENCE)
+            self._worker.stop(_PATIENCE)
         return finding
 
     def close(self) -> None:
         """End the process for good; a unit that is under way in another thread fails."""
-        self._closed = True
-        if self._busy and self._live is not None:
-            self._live[0].kill()  # the other thread sees that and cleans up
-        else:
-            self._stop(patience=_PATIENCE)
+        self._worker.close(_PATIENCE)
 
-    def _stop(self, patience: float = 0.0) -> None:
-        """End the process, by force if it does not end in so many seconds; the next unit starts another."""
-        live, self._live = self._live, None
-        if live is not None:
-            process, line = live
-            line.close()
-            process.join(patience)
-            process.kill()
-            process.join()
-
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> Runner:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -141,40 +105,21 @@ class Worker:
         settings = self._settings
         known = frozenset((backend, i) for backend, verdicts in finding.verdicts.items() for i in verdicts)
         job = Job(finding.unit, settings.target, settings.peers, settings.limit, known, frozenset(alone))
-        process, line = self._live or self._start()
         begun: Begun | None = None
-        try:
-            line.send(job)
-            while line.poll(settings.timeout):
-                message = line.recv()
-                if message is None:
-                    return None
-                if isinstance(message, Failed):
-                    return _Ended(begun, Verdict("error", message.reason))
-                begun = message if isinstance(message, Begun) else begun
-                _note(finding, message)
-        except (EOFError, OSError):
-            process.join()
-            self._live = None
-            return _Ended(begun, Verdict("crash", f"the process died with {exit_text(process.exitcode)}"))
-        self._stop()
-        return _Ended(begun, Verdict("timeout", f"took longer than {settings.timeout:g} s"))
 
-    def _start(self) -> tuple[SpawnProcess, Connection]:
-        if self._closed:
-            raise RunFailed("the worker was closed")
-        context = multiprocessing.get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(target=self._main, args=(theirs,), daemon=True)
-        process.start()
-        theirs.close()
+        def note(message: Message) -> None:
+            nonlocal begun
+            begun = message if isinstance(message, Begun) else begun
+            _note(finding, message)
+
+        self._worker.start()  # one that cannot start is no finding
         try:
-            ours.recv()  # it says when it is ready
-        except EOFError:
-            process.join()
-            raise RunFailed(f"a worker process cannot start: {exit_text(process.exitcode)}") from None
-        self._live = (process, ours)
-        return self._live
+            failed: Failed | None = self._worker.ask(job, told=note, what=str(finding.unit))
+        except WorkerDied as death:
+            if death.ending.how == "stopped":
+                raise
+            return _Ended(begun, Verdict("timeout" if death.ending.how == "time" else "crash", death.reason))
+        return None if failed is None else _Ended(begun, Verdict("error", failed.reason))
 
 
 @dataclass(frozen=True, slots=True)

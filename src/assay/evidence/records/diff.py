@@ -122,7 +122,7 @@ def _changes(old: Record, new: Record, slower: float, accuracy: float) -> Iterat
 
 
 def _state(record: Record) -> str:
-    return f"{record.status} ({told(record.cause)})" if record.cause else record.status
+    return f"{record.status} ({told(record.cause)})" if record.cause else record.words
 
 
 def _moved(

@@ -108,6 +108,8 @@ def inconsistency(record: Record) -> str:
         return f"a pass has the wrong output '{wrong[0]}'"
     if record.green and record.gradients_right != record.gradient_count:
         return f"a pass has {record.gradients_right} right gradients of {record.gradient_count}"
+    if record.verdict and not record.green:
+        return f"the status {record.status} has a verdict that explains a pass"
     if record.status == "pass" and (record.breaks or any(use.remaining for use in record.ops)):
         return "a pass without fallback has ops that ran elsewhere"
     usual = STATUS_AT.get(record.stage) if record.stages == tuple(STAGES) else None

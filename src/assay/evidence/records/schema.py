@@ -257,6 +257,12 @@ class Speed(Struct, frozen=True, omit_defaults=True):
     """The most memory that the process had from the first compilation on; eager's runs are timed within."""
 
 
+def worded(status: str, verdict: str) -> str:
+    """A status with the kind of verdict that a pass rests on, which is its first word."""
+    kind = verdict.partition(" ")[0].rstrip(":")
+    return f"{status} ({kind})" if kind else status
+
+
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All that is known about one case in one run."""
 
@@ -291,6 +297,9 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Task metrics of models with real weights."""
     models: tuple[str, ...] = ()
     """Of an op: the models that use this configuration."""
+    verdict: str = ""
+    """Of a pass that rests on more than eager's own rounding: `kink at` the ops whose choice rounding flips,
+    `ill-conditioned at` the op that magnifies noise, or `noise`. docs/evidence.md tells how each is proved."""
     attribution: str = ""
     """Of a wrong result: the first value that is wrong."""
     reproducer: str = ""
@@ -302,3 +311,8 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def green(self) -> bool:
         """True for a pass of either kind."""
         return self.status in GREEN
+
+    @property
+    def words(self) -> str:
+        """The status; of a pass with a verdict with its kind, such as `pass (kink)`."""
+        return worded(self.status, self.verdict)

@@ -125,7 +125,7 @@ def _cell(cell: Cell, kind: Kind, up: str) -> str:
     if text == "–":
         return '<span class="none">–</span>'
     if kind == "status":
-        return f'<span class="status s-{escape(text)}">{escape(text)}</span>'
+        return f'<span class="status s-{escape(text.partition(" ")[0])}">{escape(text)}</span>'
     if kind == "mark":
         return f'<span class="mark {"good" if text in ("right", "holds") else "bad"}">{escape(text)}</span>'
     if kind == "code":

@@ -32,6 +32,7 @@ def models(base: Base) -> Table:
     columns = (
         *CASE,
         Column("status", "Status", "status", "How far it came, in the words of the records."),
+        Column("verdict", "Verdict", "long", "What a pass rests on, where that is more than eager's own rounding."),
         Column("ops_before", "Torch Ops Before (Unique Ops)", "counted", "Nodes of the graphs that torch hands over."),
         Column("ops_remain", "Torch Ops Remain (Unique Ops)", "counted", "Nodes that did not become the target's."),
         Column("transfers", "Transfers", "count", "Values that cross between targets in one run."),
@@ -60,6 +61,7 @@ def _figures(base: Base, record: Record) -> Iterator[Cell]:
     found = verdicts(record)
     relative = relative_time(record)
     yield record.status
+    yield record.verdict or None
     yield Counted(sum(use.count for use in record.ops), len(record.ops)) if record.ops else None
     remaining = [use.remaining for use in record.ops if use.remaining]
     yield Counted(sum(remaining), len(remaining)) if record.ops else None
@@ -87,7 +89,7 @@ def overview(base: Base) -> Table:
     found: dict[Row, dict[str, str]] = {}
     for record in base.runs:
         name, target, *rest = case_cells(base, record)
-        found.setdefault((name, *rest), {})[str(target)] = record.status
+        found.setdefault((name, *rest), {})[str(target)] = record.words
     rows = [(*case, *(statuses.get(target) for target in base.targets)) for case, statuses in found.items()]
     rows.sort(key=lambda row: [natural(written(cell, "text")) for cell in row[: len(shared)]])
     return Table("overview", "Overview", columns, tuple(rows))
@@ -98,6 +100,7 @@ def details(base: Base) -> Table:
     columns = (
         *CASE,
         Column("status", "Status", "status"),
+        Column("verdict", "Verdict", "long"),
         Column("stage", "Stage Reached"),
         Column("cause", "Cause", "link"),
         Column("first_wrong", "First Wrong Value", "code"),
@@ -116,6 +119,7 @@ def details(base: Base) -> Table:
 
 def _words(base: Base, record: Record) -> Iterator[Cell]:
     yield record.status
+    yield record.verdict
     yield record.stage
     yield base.cause(record.cause)
     yield record.attribution
@@ -287,7 +291,7 @@ def _history(base: Base, records: Iterable[Record]) -> Iterator[Row]:
             *case_cells(base, record),
             record.environment.date,
             record.environment.commit,
-            record.status,
+            record.words,
             record.stage,
             sum(use.remaining for use in record.ops) if record.ops else None,
             record.speed.median,

@@ -10,7 +10,7 @@ from pathlib import Path
 from assay.evidence.marks import put_between
 from assay.evidence.records import Record, Records
 from assay.evidence.records.merge import merged
-from assay.evidence.records.schema import GREEN, STATUSES
+from assay.evidence.records.schema import GREEN, STATUSES, worded
 from assay.evidence.report.cells import Cell, Column, Ratio, Row, Table, natural, written
 from assay.evidence.report.markdown import table_lines
 from assay.evidence.report.write import Report
@@ -81,16 +81,16 @@ def _summary(table: Table, groups: Mapping[Group, tuple[Row, ...]]) -> Table:
 
 def _by_model(table: Table, groups: Mapping[Group, tuple[Row, ...]]) -> Table:
     """A row for each model: the figures of the first group, and its status in each of the others."""
-    model, status = table.place("model"), table.place("status")
+    model = table.place("model")
     (_, first), *others = groups.items()
-    statuses = [_statuses(rows, model, status) for _, rows in others]
+    statuses = [_statuses(table, rows) for _, rows in others]
     columns = (
         table.columns[model],
         *(table.columns[table.place(key)] for key in _FIGURES),
         *(Column("_".join(group), _title(group), "status") for group, _ in others),
     )
     known = {row[model] for row in first}
-    figures = [(row[model], *(row[table.place(key)] for key in _FIGURES)) for row in first]
+    figures = [(row[model], *(_figure(table, row, key) for key in _FIGURES)) for row in first]
     missing = dict.fromkeys(name for found in statuses for name in found if name not in known)
     figures += [(name, *[None] * len(_FIGURES)) for name in missing]
     rows = [(*row, *(found.get(row[0]) for found in statuses)) for row in figures]
@@ -103,9 +103,15 @@ def _title(group: Group) -> str:
     return f"{target}, {mode}, {size}"
 
 
-def _statuses(rows: tuple[Row, ...], model: int, status: int) -> dict[Cell, str]:
+def _figure(table: Table, row: Row, key: str) -> Cell:
+    """A cell; the status of a pass says whether it rests on a verdict."""
+    cell = row[table.place(key)]
+    return worded(str(cell), str(row[table.place("verdict")] or "")) if key == "status" else cell
+
+
+def _statuses(table: Table, rows: tuple[Row, ...]) -> dict[Cell, str]:
     """The status of each model; of one with several cases, such as two dtypes, all that it has."""
     found: dict[Cell, dict[str, None]] = {}
     for row in rows:
-        found.setdefault(row[model], {})[str(row[status])] = None
+        found.setdefault(row[table.place("model")], {})[str(_figure(table, row, "status"))] = None
     return {name: ", ".join(each) for name, each in found.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -17,11 +18,30 @@ _LEAST_CLASSES = 10
 """From so many elements on, the last axis may be scores of classes or tokens."""
 
 
-def judged(name: str, found: Array, plain: Array, exact: Array | None) -> Output:
+def against(
+    found: Mapping[str, Array],
+    plain: Mapping[str, Array],
+    exact: Mapping[str, Array] | None,
+    noisy: Sequence[Mapping[str, Array]] = (),
+) -> tuple[Output, ...]:
+    """Every result judged; one that is missing or that torch does not give is wrong."""
+    wide = {name: widen(array) for name, array in (exact or {}).items()}
+    shared = [
+        judged(name, found[name], plain[name], wide.get(name), [run[name] for run in noisy if name in run])
+        for name in plain
+        if name in found
+    ]
+    missing = [Output(name, "", False, "is missing") for name in plain if name not in found]
+    surplus = [Output(name, "", False, "torch has no such result") for name in found if name not in plain]
+    return (*shared, *missing, *surplus)
+
+
+def judged(name: str, found: Array, plain: Array, exact: Array | None, noisy: Sequence[Array] = ()) -> Output:
     """A result beside torch's eager one and the exact one in f64.
 
-    Where no exact one is known, or torch's rounding alone makes another shape of it, eager's counts as exact and there
-    is no noise floor. Whole numbers and truth values are right where they are the exact or the eager ones.
+    The noise floor is how far eager's is off, or the farthest of `noisy` runs of eager if there are any. Where no exact
+    one is known, or torch's rounding alone makes another shape of it, eager's counts as exact and there is no noise
+    floor. Whole numbers and truth values are right where they are the exact or the eager ones.
     """
     kind, wanted = _described(found), _described(plain)
     if kind != wanted:
@@ -29,9 +49,10 @@ def judged(name: str, found: Array, plain: Array, exact: Array | None) -> Output
     known = exact is not None and exact.shape == plain.shape
     goal = exact if exact is not None and known else widen(plain)
     noise = closeness(widen(plain), goal)
+    floor = max([noise.max_abs, *(closeness(widen(run), goal).max_abs for run in noisy)])
     unexplained = noise.nan + noise.inf
     rounded = dtypes.of(plain).kind in ("float", "complex")
-    allowed = allowed_error(plain, noise.max_abs) if rounded else 0.0
+    allowed = allowed_error(plain, floor) if rounded else 0.0
     goal = goal if rounded else np.where(found == plain, plain, goal)
     error = closeness(widen(found), goal, absolute=allowed)
     ok = error.ok or (bool(unexplained) and closeness(found, plain, absolute=2 * allowed).ok)
@@ -50,7 +71,7 @@ def judged(name: str, found: Array, plain: Array, exact: Array | None) -> Output
         _finite(like.pcc),
         error.nan,
         error.inf,
-        _finite(noise.max_abs) if known else None,
+        _finite(floor) if known else None,
         _finite(allowed),
         top1,
         top5,

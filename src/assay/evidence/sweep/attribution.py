@@ -21,7 +21,7 @@ from assay.frontends.torch.types import has_array, to_array
 from assay.ir.dtypes import Array
 from assay.limits import DEFAULT
 from assay.ops.registry import widen
-from assay.runtime.targets import make_target
+from assay.runtime.targets import make_chain
 from assay.runtime.torch.accounts import calls_of
 from assay.runtime.torch.backend import Options, compile_graph
 
@@ -44,7 +44,7 @@ class _Search:
 
     def compiler(self, module: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
         options = Options(self.target, observe=lambda name, _, value: self.values.__setitem__(name, value), cache=False)
-        compiled = compile_graph(module, options, make_target(self.target, "exact", DEFAULT, torch.get_num_threads))
+        compiled = compile_graph(module, options, make_chain(self.target, "exact", DEFAULT, torch.get_num_threads))
 
         def run(*arguments: Any) -> Any:
             plain = _Kept(module)

@@ -208,18 +208,18 @@ def _hoard(result: Any) -> Any:
 
 
 def _target(changed: Callable[[Any, str], None]) -> Callable[[str], Patch]:
-    """Every target that the backend makes, changed."""
+    """The target that the backend is asked for, changed."""
 
     def make(op: str) -> Patch:
-        from assay.runtime.targets import make_target
+        from assay.runtime.targets import make_chain
         from assay.runtime.torch import backend as torch_backend
 
         def broken(*arguments: Any) -> Any:
-            target = make_target(*arguments)
-            changed(target, op)
-            return target
+            chain = make_chain(*arguments)
+            changed(chain[0], op)
+            return chain
 
-        return patch.object(torch_backend, "make_target", broken)
+        return patch.object(torch_backend, "make_chain", broken)
 
     return make
 
@@ -237,7 +237,7 @@ def _refuse(target: Any, op: str) -> None:
 
 def _compile_fails(error: type[Exception]) -> Callable[[Any, str], None]:
     def change(target: Any, op: str) -> None:
-        def broken(segment: Any, bodies: Any) -> Any:
+        def broken(segment: Any, bodies: Any, disabled: Any) -> Any:
             raise error(f"the compiler is {_WORDS}")
 
         target.compile = broken
@@ -258,7 +258,7 @@ FAULTS: dict[str, Fault] = {
     "import": Fault(
         "a graph cannot be read", _raising("assay.runtime.torch.backend.import_fx"), "fail_import", "import"
     ),
-    "lower": Fault("a graph cannot be lowered", _raising("assay.runtime.torch.backend.lower"), "fail_lower", "lower"),
+    "lower": Fault("a graph cannot be lowered", _raising("assay.runtime.pipeline.lower"), "fail_lower", "lower"),
     "compile": Fault("the target's compiler crashes", _target(_compile_fails(RuntimeError)), "fail_compile", "compile"),
     "no compiler": Fault("the target cannot compile", _target(_compile_fails(CompileFailed)), *_FELL_BACK, True),
     "refused": Fault("the target refuses the op", _target(_refuse), *_FELL_BACK, True),

@@ -42,8 +42,3 @@ def commit() -> str:
 def peak_memory() -> int | None:
     """The most memory that this process had since the count began; None where the system does not tell."""
     return memory_of("self", "VmHWM")
-
-
-def resident_memory(process: int) -> int:
-    """The memory that a process has now; 0 if it is gone."""
-    return memory_of(process, "VmRSS") or 0

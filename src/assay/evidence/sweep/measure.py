@@ -18,15 +18,14 @@ from assay.evidence.machine import Watch, cpu_of, forget_peak
 from assay.evidence.reasons import summary
 from assay.evidence.records import Cause, Output, Record
 from assay.evidence.records.diff import part_of_allowed
+from assay.evidence.records.schema import Status
 from assay.evidence.sweep.accounts import configurations, op_uses, transfers
-from assay.evidence.sweep.accuracy import judged
 from assay.evidence.sweep.attribution import first_wrong
 from assay.evidence.sweep.draft import Draft
 from assay.evidence.sweep.jobs import Job
+from assay.evidence.sweep.kinks import Verdicts, is_coarse, reconsidered, verdicts
 from assay.evidence.sweep.machine import peak_memory
 from assay.evidence.sweep.subjects import Results, Subject, make_subject
-from assay.ir.dtypes import Array
-from assay.ops.registry import widen
 from assay.runtime.torch.backend import Options
 from assay.runtime.torch.explain import GraphBreak, explained
 from assay.runtime.torch.watch import Arguments, Run, Watched, watching
@@ -178,40 +177,57 @@ def _calling(subject: Subject, run: Run, *, fused: bool = True) -> Callable[...,
 
 
 def _judged(draft: Draft, subject: Subject, found: Results, truth: Truth) -> Record:
-    outputs = _against(found.outputs, truth.plain.outputs, truth.exact and truth.exact.outputs)
-    gradients = _against(found.gradients, truth.plain.gradients, truth.exact and truth.exact.gradients)
-    worst = sorted(gradients, key=lambda each: (each.ok, -_excess(each)))[:_KEPT]
-    passed = sum(each.ok for each in gradients)
-    draft.known |= {"outputs": outputs, "gradients": tuple(worst)}
-    draft.known |= {"gradient_count": len(gradients), "gradients_right": passed}
-    wrong = [each for each in (*outputs, *gradients) if not each.ok]
-    if wrong:
-        return _inaccurate(draft, subject, wrong)
-    nothing = _nothing(draft, subject, outputs, gradients)
+    judged = verdicts(found, truth.plain, truth.exact)
+    _keep(draft, judged)
+    if truth.exact is not None and (judged.wrong or is_coarse(judged, truth.plain)):
+        judged = _reconsidered(draft, subject, found, truth.plain, truth.exact, judged)
+        _keep(draft, judged)
+    if judged.wrong:
+        return _inaccurate(draft, subject, judged.wrong)
+    nothing = _nothing(draft, subject, judged)
     if nothing:
         return draft.record("fail_accuracy", Cause("accuracy", "", "nothing to judge", nothing, detail=nothing))
+    return draft.record(_passed(draft))
+
+
+def _keep(draft: Draft, judged: Verdicts) -> None:
+    worst = sorted(judged.gradients, key=lambda each: (each.ok, -_excess(each)))[:_KEPT]
+    right = sum(each.ok for each in judged.gradients)
+    draft.known |= {"outputs": judged.outputs, "gradients": tuple(worst)}
+    draft.known |= {"gradient_count": len(judged.gradients), "gradients_right": right}
+
+
+def _passed(draft: Draft) -> Status:
     elsewhere = draft.known["breaks"] or any(use.remaining for use in draft.known["ops"])
-    return draft.record("pass_with_fallback" if elsewhere else "pass")
+    return "pass_with_fallback" if elsewhere else "pass"
 
 
-def _nothing(draft: Draft, subject: Subject, outputs: Sequence[Output], gradients: Sequence[Output]) -> str:
+def _reconsidered(
+    draft: Draft, subject: Subject, found: Results, plain: Results, exact: Results, judged: Verdicts
+) -> Verdicts:
+    """The results judged with the target's choices where rounding decides; what is known is told before, as that may
+    take too long. Where nothing can be told, the verdict stays, and a note says so."""
+    cause = _inaccuracy(judged.wrong) if judged.wrong else None
+    draft.tell(draft.record("fail_accuracy" if cause else _passed(draft), cause))
+    try:
+        again = reconsidered(subject, draft.job.case.target, found, plain, exact)
+        if again.words.startswith("ill-conditioned") and (suspect := first_wrong(subject, draft.job.case.target)):
+            draft.note(f"{again.words}; but by itself, {suspect.place}: {suspect.complaint}")
+            return judged
+    except Exception as failure:
+        draft.note(f"whether rounding decides a choice is not known: {summary(failure)}")
+        return judged
+    draft.known["verdict"] = again.words
+    return again.verdicts
+
+
+def _nothing(draft: Draft, subject: Subject, judged: Verdicts) -> str:
     """Why a case without a wrong result is no pass either: what is missing for a verdict; empty if nothing is."""
     if not draft.known["graphs"]:
         return "torch compiled no graph of it"
-    if not outputs:
+    if not judged.outputs:
         return "it gives no tensor"
-    return "no parameter has a gradient" if subject.trains and not gradients else ""
-
-
-def _against(
-    found: Mapping[str, Array], plain: Mapping[str, Array], exact: Mapping[str, Array] | None
-) -> tuple[Output, ...]:
-    """Every result judged; one that is missing or that torch does not give is wrong."""
-    wide = {name: widen(array) for name, array in (exact or {}).items()}
-    shared = [judged(name, found[name], plain[name], wide.get(name)) for name in plain if name in found]
-    missing = [Output(name, "", False, "is missing") for name in plain if name not in found]
-    surplus = [Output(name, "", False, "torch has no such result") for name in found if name not in plain]
-    return (*shared, *missing, *surplus)
+    return "no parameter has a gradient" if subject.trains and not judged.gradients else ""
 
 
 def _excess(output: Output) -> float:
@@ -220,11 +236,15 @@ def _excess(output: Output) -> float:
     return float(not output.ok) if found is None else found
 
 
-def _inaccurate(draft: Draft, subject: Subject, wrong: Sequence[Output]) -> Record:
-    """The record of wrong results. What is known is told before the first wrong op is looked for, as that may fail."""
+def _inaccuracy(wrong: Sequence[Output]) -> Cause:
     worst = max(wrong, key=_excess)
     error = "NaN" if worst.nan else "infinity" if worst.inf else "inaccurate" if worst.count else "shape or dtype"
-    cause = Cause("accuracy", "", error, f"{error} results", detail=f"{worst.name}: {worst.complaint}")
+    return Cause("accuracy", "", error, f"{error} results", detail=f"{worst.name}: {worst.complaint}")
+
+
+def _inaccurate(draft: Draft, subject: Subject, wrong: Sequence[Output]) -> Record:
+    """The record of wrong results. What is known is told before the first wrong op is looked for, as that may fail."""
+    cause = _inaccuracy(wrong)
     draft.known["attribution"] = "not found: the search took too long or too much memory"
     draft.tell(draft.record("fail_accuracy", cause))
     try:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import io
 import pprint
 import re
-import signal
-import subprocess
-import sys
+import runpy
 import tempfile
-import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, cast
 
 import msgspec
 
@@ -22,15 +19,14 @@ from assay.errors import BadFeed
 from assay.evidence.records import Cause, Configuration, Record
 from assay.evidence.records.files import decoded
 from assay.evidence.sweep.jobs import Job
-from assay.evidence.sweep.machine import resident_memory
-from assay.evidence.sweep.supervise import Stopped, supervise
+from assay.evidence.sweep.supervise import check, named, supervise
+from assay.processes import Handler, Limits, Tell, Worker, WorkerDied, WorkerRaised
 
 FAILED = 3
 """What a reproducer's process ends with when the failure is still there; Python itself ends with 1 or 2."""
 _FOLDER = "reproducers"
 _SLACK = 60.0
 """Seconds that starting Python and importing libraries may take beyond the limit of the case."""
-_LOOK = 0.1
 _NOT_SHOWN = ("unsupported", "skipped")
 
 _TEXT = '''"""{title}
@@ -98,42 +94,38 @@ def _literal(value: Any) -> str:
 def _shows(path: Path, record: Record, job: Job, stopped: Callable[[], bool]) -> bool:
     """Whether the file, run now within the same limits, fails in the same way."""
     assert record.cause is not None
-    with tempfile.TemporaryFile() as output:
-        ended, code = _ended_by(path, output, job, stopped)
-        output.seek(0)
-        lines = output.read().strip().split(b"\n")
-    if ended:
-        return record.cause.error == ended
+    limits = Limits(seconds=job.limits.seconds + _SLACK, resident=job.limits.memory)
+    with Worker(service, limits=limits) as worker:
+        try:
+            code, output = worker.ask(str(path), watch=lambda: check(stopped))
+        except WorkerDied as death:
+            return named(death.ending)[0] == record.cause.error
+        except WorkerRaised:
+            return False
     if code != FAILED:
         return False
     try:
-        again = decoded(lines[-1])
+        again = decoded(output.strip().rpartition(b"\n")[2])
     except BadFeed:
         return False
     return again.cause is not None and again.cause.key == record.cause.key
 
 
-def _ended_by(path: Path, output: IO[bytes], job: Job, stopped: Callable[[], bool]) -> tuple[str, int]:
-    """What ended the process of a file before it was through, a limit or a signal (empty if nothing did), and its code.
+def service() -> Handler:
+    """What the process of a file runs: the file, as Python runs a script. It replies with its exit code and output."""
 
-    The process and what it starts end with this one: then nobody holds the other end of its input any more.
-    """
-    until = time.monotonic() + job.limits.seconds + _SLACK
-    command = [sys.executable, "-m", "assay.evidence.sweep.leash", path]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.DEVNULL, start_new_session=True
-    ) as process:
+    def run(path: str, tell: Tell) -> tuple[int, bytes]:
+        output = io.TextIOWrapper(io.BytesIO())
         try:
-            while process.poll() is None:
-                if stopped():
-                    raise Stopped
-                if time.monotonic() > until:
-                    return "timeout", 0
-                if resident_memory(process.pid) > job.limits.memory:
-                    return "out of memory", 0
-                time.sleep(_LOOK)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-    code = process.returncode
-    return signal.Signals(-code).name if code < 0 else "", code
+            with redirect_stdout(output):
+                runpy.run_path(path, run_name="__main__")
+        except SystemExit as end:
+            return end.code if isinstance(end.code, int) else 1, _content(output)
+        return 0, _content(output)
+
+    return run
+
+
+def _content(output: io.TextIOWrapper) -> bytes:
+    output.flush()
+    return cast("io.BytesIO", output.buffer).getvalue()

@@ -21,7 +21,7 @@ from assay.ir.dtypes import Array, DType, f64, i64
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType
 from assay.ops.builder import Builder
-from assay.ops.registry import CORE
+from assay.ops.registry import OPS
 
 OPSET = 26
 IR_VERSION = 12
@@ -169,7 +169,7 @@ def _terms(emitter: Emitter, graph: Graph, inputs: Sequence[Term]) -> dict[Value
 
 
 def _emit(emitter: Emitter, node: Node, terms: dict[Value, Term]) -> None:
-    definition = CORE[node.op]
+    definition = OPS[node.op]
     if definition.regions or not all(isinstance(v.type, TensorType) for v in (*node.inputs, *node.outputs) if v):
         raise NotInOnnx(f"{node.op} is not exported", where=str(node.origin))
     inputs = [None if value is None else terms[value] for value in node.inputs]

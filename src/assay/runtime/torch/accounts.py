@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from assay.ir.graph import Graph, Node, Value
-from assay.runtime.partition import Placement
+from assay.runtime.placement import Placement
 from assay.runtime.torch.graphs import CompiledGraph
 
 Status: TypeAlias = Literal["converted", "removed", "opaque", "fallback"]

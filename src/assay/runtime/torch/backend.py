@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -24,38 +23,31 @@ from assay.frontends.torch.decompositions import (
     wide_gradients,
 )
 from assay.frontends.torch.importer import Imported
-from assay.ir.dtypes import Array
-from assay.ir.graph import Graph, Origin, Value
-from assay.ir.types import size_in_bytes
+from assay.ir.graph import Graph
 from assay.limits import DEFAULT
-from assay.memory import free_memory, with_room
-from assay.ops.lowering import lower
-from assay.passes.hoist import hoist
-from assay.passes.layout import take_as_laid_out
-from assay.runtime.graph_cache import lowered_graph
-from assay.runtime.session import Program, optimized, place_program
+from assay.runtime.pipeline import Compiled, Interface, Settings, compiled, core_graph
+from assay.runtime.program import Program
 from assay.runtime.stages import stage
-from assay.runtime.targets import default_target, make_target
+from assay.runtime.targets import Chain, default_target, make_chain
 from assay.runtime.torch.arguments import Arguments, arguments_of, check_devices, memory_orders
 from assay.runtime.torch.call import returned_to_torch
 from assay.runtime.torch.gradients import without_idle_gradients
 from assay.runtime.torch.graphs import CompiledGraph, Phase, current_observer, record
+from assay.runtime.torch.observation import Observe, Observed
 from assay.runtime.torch.state import Prepared
 from assay.store import open_store
-from assay.targets.base import Event, Observer, Target
 
 _PLACED_BY_DATA = "data says where in an input a result lies: the oracle alone gives such views"
-
-Observe = Callable[[str, Origin, Array], None]
-"""Called with each value of the aten graph: its name there, where it came from, and its content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """How `torch.compile` uses Assay.
 
-    With `strict`, an op without a lowering is an error, not an opaque node. `observe` is called with every value
-    of the aten graphs when they run, unoptimised. `cache` keeps lowered graphs on disk; a path says where.
+    `target` is a chain such as `vulkan,cpu`: a node runs on the first target that takes it. With `strict`, an op
+    without a lowering is an error, not an opaque node. `observe` is called with every value of the aten graphs that the
+    programs compute, after each run. `disabled_passes` are switched off. `cache` keeps lowered graphs on disk; a path
+    says where.
 
     `frozen` promises that parameters and buffers change only in ways that torch counts, if at all: by in-place ops,
     optimizers, `load_state_dict`, or by a new tensor in their place, but not behind a `.data` or in a NumPy array that
@@ -68,6 +60,7 @@ class Options:
     observe: Observe | None = None
     cache: bool | str = True
     frozen: bool = False
+    disabled_passes: Sequence[str] = ()
 
 
 def options_from(given: Options | Mapping[str, Any]) -> Options:
@@ -104,16 +97,16 @@ def backend(
     `mode` is `torch.compile`'s own and means nothing here: it says how hard inductor should try.
     """
     chosen = options_from(options or {})
-    target = make_target(chosen.target, chosen.mode, DEFAULT, torch.get_num_threads)
+    chain = make_chain(chosen.target, chosen.mode, DEFAULT, torch.get_num_threads)
     _refuse_subclasses(module, inputs)
-    compiled = aot_autograd(
-        fw_compiler=_compiler("forward", chosen, target),
-        bw_compiler=_compiler("backward", chosen, target),
-        inference_compiler=_compiler("inference", chosen, target),
+    make = aot_autograd(
+        fw_compiler=_compiler("forward", chosen, chain),
+        bw_compiler=_compiler("backward", chosen, chain),
+        inference_compiler=_compiler("inference", chosen, chain),
         decompositions=decompositions(),
     )
     with kept_whole(), wide_gradients(), laid_out_batch_norms(), drawn_once():
-        return compiled(module, inputs)
+        return make(module, inputs)
 
 
 def _refuse_subclasses(module: fx.GraphModule, inputs: Sequence[Any]) -> None:
@@ -126,35 +119,28 @@ def _refuse_subclasses(module: fx.GraphModule, inputs: Sequence[Any]) -> None:
             )
 
 
-def _compiler(phase: Phase, options: Options, target: Target) -> Callable[..., Any]:
+def _compiler(phase: Phase, options: Options, chain: Chain) -> Callable[..., Any]:
     def compiler(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-        return compile_graph(without_idle_gradients(graph) if phase == "backward" else graph, options, target, phase)
+        return compile_graph(without_idle_gradients(graph) if phase == "backward" else graph, options, chain, phase)
 
     return compiler
 
 
 def compile_graph(
-    module: fx.GraphModule, options: Options, target: Target, phase: Phase = "inference"
+    module: fx.GraphModule, options: Options, chain: Chain, phase: Phase = "inference"
 ) -> Callable[..., Any]:
     """A function from torch's values to torch's values, in lists, that runs an aten graph."""
     check_devices([(node.name, node.meta.get("val")) for node in module.graph.nodes])
     with stage("import"):
         imported = import_fx(module, name=phase, visible=_visible(phase))
-    with stage("lower"):
-        graph = _core_graph(imported, options)
-        if options.strict:
-            _refuse_opaque(graph)
-    turned = {} if options.observe is not None else memory_orders(module)
-    with stage("compile"):
-        graph = take_as_laid_out(graph, turned)
-        if any(entry.place is not None and entry.place.depends_on_data for entry in imported.returned):
-            program, prepared = place_program(graph, target, options.mode, DEFAULT, refused=_PLACED_BY_DATA), None
-        else:
-            static = _static(phase) if options.frozen and options.observe is None else ()
-            program, prepared = _with_prelude(graph, static, target, options.mode)
-    record(CompiledGraph(phase, module, imported, program, None if prepared is None else prepared.prelude))
-    observer = None if options.observe is None else _observer(graph, options.observe)
-    run = partial(_run, program, prepared, observer, arguments_of(module, program.addressed, turned))
+    settings = _settings(options, chain)
+    graph = core_graph(imported.graph, imported.facts, settings)
+    if options.strict:
+        _refuse_opaque(graph)
+    interface = _interface(module, imported, options, phase)
+    made = compiled(graph, settings, interface)
+    record(CompiledGraph(phase, module, imported, made.program, made.prelude))
+    run = _runner(module, made, interface, options.observe)
 
     def boxed(arguments: list[Any]) -> list[Any]:
         with stage("run"):
@@ -164,18 +150,18 @@ def compile_graph(
     return boxed
 
 
-def _core_graph(imported: Imported, options: Options) -> Graph:
-    """The graph in core ops: optimised, from the cache if it is there; where values are observed, as it was lowered."""
-    if options.observe is not None:
-        return lower(imported.graph, imported.facts)
+def _settings(options: Options, chain: Chain) -> Settings:
     store = open_store(None if options.cache is True else options.cache) if options.cache else None
-    return lowered_graph(
-        imported.graph,
-        imported.facts,
-        lambda: optimized(lower(imported.graph, imported.facts), options.mode),
-        store=store,
-        options=(options.mode, torch.__version__),
-    )
+    disabled = frozenset(options.disabled_passes)
+    return Settings(chain, options.mode, disabled=disabled, store=store, versions=(torch.__version__,))
+
+
+def _interface(module: fx.GraphModule, imported: Imported, options: Options, phase: Phase) -> Interface:
+    """How torch will call the program."""
+    by_data = any(entry.place is not None and entry.place.depends_on_data for entry in imported.returned)
+    inputs = len(imported.graph.inputs)
+    static = [at for at in _static(phase) if at < inputs] if options.frozen and not by_data else []
+    return Interface(static, memory_orders(module), _PLACED_BY_DATA if by_data else "")
 
 
 def _visible(phase: Phase) -> int | None:
@@ -194,57 +180,26 @@ def _static(phase: Phase) -> Sequence[int]:
     return () if metadata is None or phase == "backward" else metadata.static_input_indices
 
 
-def _with_prelude(graph: Graph, static: Sequence[int], target: Target, mode: str) -> tuple[Program, Prepared | None]:
-    fixed = _with_room(graph, [index for index in static if index < len(graph.inputs)])
-    suited = target.prepare(graph, fixed)
-    prelude, rest = hoist(suited, {suited.inputs[index] for index in fixed})
-    if not prelude.nodes:
-        return place_program(suited, target, mode, DEFAULT), None
-    positions = [suited.inputs.index(value) for value in prelude.inputs]
-    prepared = Prepared(place_program(prelude, target, mode, DEFAULT), positions)
-    return place_program(rest, target, mode, DEFAULT), prepared
+def _runner(
+    module: fx.GraphModule, made: Compiled, interface: Interface, observe: Observe | None
+) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """What runs a compiled graph on torch's arguments, and tells `observe` of its values."""
+    if observe is None:
+        handed = arguments_of(module, made.program.addressed, interface.orders)
+        return partial(_run, made.program, None if made.prelude is None else Prepared(made), handed)
+    late = Observed(made.program, observe)
+    handed = arguments_of(module, late.program.addressed, interface.orders)  # an observed view needs its array
+    early = None if made.prelude is None else Observed(made.prelude, observe)
+    seen = Compiled(late.program, None if early is None else early.program, made.reads)
+    prepared = None if early is None else Prepared(seen, early.told)
+    return lambda arguments: late.told(_run(late.program, prepared, handed, arguments))
 
 
-def _with_room(graph: Graph, static: Sequence[int]) -> Sequence[int]:
-    """The static inputs whose results may be kept beside them; if memory is short for some, a warning says so."""
-    sizes = {index: size_in_bytes(graph.inputs[index].type) or 0 for index in static}
-    free = free_memory()
-    chosen = with_room(sizes, free)
-    if free is not None and len(chosen) < len(sizes):
-        left = sum(sizes.values()) - sum(sizes[index] for index in chosen)
-        warnings.warn(
-            f"{free >> 20:,} MiB of memory are free: parameters of {left >> 20:,} MiB are read as they lie, not in the "
-            "form that is fastest",
-            RuntimeWarning,
-            stacklevel=2,
-        )
-    return chosen
-
-
-def _run(
-    program: Program,
-    prepared: Prepared | None,
-    observer: Observer | None,
-    handed: Arguments,
-    arguments: Sequence[Any],
-) -> Sequence[Any]:
-    early = () if prepared is None else prepared.results(arguments, handed)
-    watching = observer or current_observer()
+def _run(program: Program, prepared: Prepared | None, handed: Arguments, arguments: Sequence[Any]) -> Sequence[Any]:
+    current = program if prepared is None else prepared.program(arguments, handed)
+    watching = current_observer()
     given = handed.given(arguments) if watching is None else handed.arrays(arguments)
-    return program.run([*given, *early], watching)
-
-
-def _observer(graph: Graph, observe: Observe) -> Observer:
-    names: dict[Value, list[str]] = {}
-    for name, value in graph.names.items():
-        names.setdefault(value, []).append(name)
-
-    def note(event: Event) -> None:
-        for value, result in zip(event.node.outputs, event.results, strict=True):
-            for name in names.get(value, ()):
-                observe(name, event.node.origin, result)
-
-    return note
+    return current.run(given, watching)
 
 
 def _refuse_opaque(graph: Graph) -> None:

@@ -14,8 +14,8 @@ from torch import fx
 from assay.frontends.torch.importer import Imported
 from assay.ir.graph import Graph
 from assay.ops.lowering import lower
-from assay.runtime.partition import Placement
-from assay.runtime.session import Program
+from assay.runtime.placement import Placement
+from assay.runtime.program import Program
 from assay.targets.base import Observer
 
 Phase: TypeAlias = Literal["inference", "forward", "backward"]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter, is_
 from typing import Any
 
 import torch
 
-from assay.ir.dtypes import Array, is_array, read_only
-from assay.runtime.session import Program
+from assay.runtime.pipeline import Compiled
+from assay.runtime.program import Program
 from assay.runtime.torch.arguments import Arguments
 
 _places = torch.Tensor.data_ptr
@@ -18,31 +18,32 @@ _version = attrgetter("_version")
 
 
 class Prepared:
-    """The results of a prelude, kept until one of the tensors that it was computed from changes.
+    """A program bound to the results of its prelude, until one of the tensors that these were computed from changes.
 
     A tensor has changed if it is another object, lies elsewhere, or its version counter says so. Writes that no counter
     sees go unnoticed: who asks for this promises that there are none.
     """
 
-    def __init__(self, prelude: Program, positions: Sequence[int]) -> None:
-        """`positions` says which of the arguments the prelude reads."""
-        self.prelude = prelude
-        self._positions = tuple(positions)
+    def __init__(self, compiled: Compiled, tell: Callable[[Sequence[Any]], object] = id) -> None:
+        """`tell` is given what the prelude made, each time that it ran."""
+        self._compiled, self._tell = compiled, tell
         self._lock = threading.Lock()
         self._seen: _State | None = None
-        self._results: tuple[Array, ...] = ()
+        self._program = compiled.program
 
-    def results(self, arguments: Sequence[Any], handed: Arguments) -> tuple[Array, ...]:
-        """The prelude's results for these arguments, computed now or before."""
-        tensors = [arguments[at] for at in self._positions]
+    def program(self, arguments: Sequence[Any], handed: Arguments) -> Program:
+        """The program for what static inputs hold in these arguments, bound to it now or before."""
+        tensors = [arguments[at] for at in self._compiled.reads]
         with self._lock:
             if self._seen is None or not self._seen.is_of(tensors):
                 state = _State(tensors)
                 given = handed.arrays(arguments)
-                made = self.prelude.run([given[at] for at in self._positions])
-                self._results = tuple(read_only(result) if is_array(result) else result for result in made)
+                assert self._compiled.prelude is not None
+                made = self._compiled.prelude.run([given[at] for at in self._compiled.reads])
+                self._tell(made)
+                self._program = self._compiled.bound(made)
                 self._seen = state
-            return self._results
+            return self._program
 
 
 class _State:

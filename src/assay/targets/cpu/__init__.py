@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 
 from assay.errors import CompileFailed
-from assay.ir.dtypes import string
-from assay.ir.graph import Graph, Node
-from assay.ir.types import TensorType
+from assay.ir.graph import Graph, Node, Value
 from assay.limits import Limits
-from assay.ops.lowering import adapt
-from assay.targets.base import YES, Bodies, Executable, Probe, Support
-from assay.targets.cpu import kernels, scalar
+from assay.passes.decompose import decompose
+from assay.targets.base import YES, Bodies, Device, Executable, NamedPass, Probe, Support, Traits
+from assay.targets.cpu import kernels, ops
 from assay.targets.cpu.compiler import find_compiler, search
 from assay.targets.cpu.executable import CpuExecutable
-from assay.targets.cpu.norms import fold_norms
-from assay.targets.cpu.prepack import prepack
-from assay.targets.cpu.registry import EMITTERS
-from assay.targets.cpu.tensors import dtype_of, shape_of, unclear_broadcast
+from assay.targets.cpu.norms import fold_norms, is_foldable
+from assay.targets.cpu.prepack import byte_panels, panels, quad_panels, sums_in_floats
+from assay.targets.cpu.registry import KERNELS
 from assay.targets.cpu.toolchain import shared_toolchain
+from assay.targets.shared.refusals import untyped
 from assay.targets.threads import Threads, available_threads
 
-__all__ = ["CpuTarget", "kernels"]
+__all__ = ["CpuTarget", "kernels", "ops"]
 
 
 class CpuTarget:
@@ -45,32 +43,55 @@ class CpuTarget:
         reason = self._refusal(node)
         return Support(False, reason) if reason else YES
 
-    def prepare(self, graph: Graph, static: Collection[int]) -> Graph:
-        """The graph in ops that have kernels, where there are such, and with weights in the form that those read."""
-        if self.mode != "exact" or find_compiler() is None:
-            return graph
-        folded = fold_norms(graph, [graph.inputs[index] for index in static])
-        taken = adapt(folded, lambda node: self.support(node).ok, self.limits)
-        return prepack(taken, [taken.inputs[index] for index in static])
+    @property
+    def traits(self) -> Traits:
+        """Host memory, any size."""
+        return Traits()
 
-    def compile(self, segment: Graph, bodies: Bodies) -> Executable:
+    def passes(self) -> Sequence[NamedPass]:
+        """Weights take the form that kernels read fastest; what has no kernel becomes what has."""
+        return (
+            NamedPass("fold_norms", fold_norms),
+            NamedPass("decompose", self._decomposed, required=True),
+            NamedPass("quad_panels", quad_panels),
+            NamedPass("byte_panels", byte_panels),
+            NamedPass("exact_floats", sums_in_floats),
+            NamedPass("panels", panels),
+            NamedPass("fusion"),
+        )
+
+    def _decomposed(self, segment: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:
+        """The segment with the composites for which there is no kernel in parts."""
+        return decompose(segment, lambda node: not _refusal(node), numbers, self.limits)
+
+    def open(self) -> Device | None:
+        """It works in host memory."""
+        return None
+
+    def compile(self, segment: Graph, bodies: Bodies, disabled: Collection[str] = ()) -> Executable:
         """The segment as native code; CompileFailed if the compiler cannot make it."""
         chain = shared_toolchain()
         if chain is None:
             raise CompileFailed("there is no C compiler", hint="install gcc or clang, or set CC")
-        return CpuExecutable(segment, chain, self.limits, self.threads)
+        return CpuExecutable(segment, chain, self.limits, self.threads, fused="fusion" not in disabled)
 
     def _refusal(self, node: Node) -> str:
         if self.mode != "exact":
             return f"the mode '{self.mode}' is the oracle's"
         if find_compiler() is None:
             return _no_compiler()
-        return _untyped(node) or _unknown(node) or self._refused_body(node)
+        return "" if is_foldable(node) else _refusal(node)
 
-    def _refused_body(self, node: Node) -> str:
-        """A reason to refuse a node for what is in its bodies."""
-        inner = ((each, self._refusal(each)) for region in node.regions for each in region.nodes)
-        return next((f"in its body, {each.op}: {reason}" for each, reason in inner if reason), "")
+
+def _refusal(node: Node) -> str:
+    """Why there is no kernel for a node; empty if there is one."""
+    return untyped(node) or KERNELS.refusal(node) or _refused_body(node)
+
+
+def _refused_body(node: Node) -> str:
+    """A reason to refuse a node for what is in its bodies."""
+    inner = ((each, _refusal(each)) for region in node.regions for each in region.nodes)
+    return next((f"in its body, {each.op}: {reason}" for each, reason in inner if reason), "")
 
 
 @cache
@@ -83,35 +104,3 @@ def _no_compiler() -> str:
         stacklevel=2,
     )
     return reason
-
-
-def _untyped(node: Node) -> str:
-    """A reason to refuse a node of whose tensors too little is known."""
-    values = [value for value in (*node.inputs, *node.outputs) if value is not None]
-    values += [value for region in node.regions for value in (*region.inputs, *region.outputs)]
-    for value in values:
-        if not isinstance(value.type, TensorType):
-            return f"a {value.type} is no tensor"
-        if value.type.dtype is string:
-            return "strings do not lie in the memory of their tensor"
-        if not value.type.is_sized:
-            return "a size is known only when the program runs"
-    return ""
-
-
-def _unknown(node: Node) -> str:
-    """A reason to refuse a node for which there is no kernel."""
-    emitter = EMITTERS.get(node.op)
-    if emitter is None:
-        return scalar.refusal(node) or _unclear_operands(node)
-    dtype = dtype_of(next(value for value in (*node.inputs, *node.outputs) if value is not None))
-    if emitter.dtypes is not None and dtype not in emitter.dtypes:
-        return f"there is no kernel of {node.op} for {dtype}"
-    return emitter.unless(node)
-
-
-def _unclear_operands(node: Node) -> str:
-    """A reason to refuse an elementwise node of which only a run tells whether an axis is repeated."""
-    shapes = [shape_of(value) for value in node.inputs if value is not None]
-    reasons = (unclear_broadcast(shape, shape_of(node.outputs[0])) for shape in shapes)
-    return next(filter(None, reasons), "")

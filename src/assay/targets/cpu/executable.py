@@ -8,6 +8,7 @@ import math
 import mmap
 import threading
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import cache
 from typing import Any
 
@@ -20,12 +21,14 @@ from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType, Type
 from assay.limits import Limits
 from assay.memory import LARGE, check_room
-from assay.targets.base import Event, Observer
+from assay.targets.base import Event, Executable, Observer
 from assay.targets.budget import Allowance
-from assay.targets.cpu.planner import Planner
+from assay.targets.cpu.registry import KERNELS
 from assay.targets.cpu.tape import encode
-from assay.targets.cpu.toolchain import Kernel, Toolchain
-from assay.targets.cpu.views import View
+from assay.targets.cpu.toolchain import Toolchain
+from assay.targets.shared.artifacts import Kernel
+from assay.targets.shared.planner import Planner
+from assay.targets.shared.views import View
 from assay.targets.threads import Threads
 
 _NO_MEMORY, _TOO_LARGE = -1, -2
@@ -45,10 +48,9 @@ class CpuExecutable:
         self.graph = graph
         self._toolchain, self._limits, self._threads = toolchain, limits, threads
         constants = {value: _strided(array) for value, array in _constants(graph).items()}
-        plan = Planner(graph, constants, limits, fused=fused)
+        plan = Planner(graph, constants, limits, KERNELS, fused=fused)
         self._plan = plan
-        parts = [part for step in plan.tape.steps for part in (step, step.continued) if part is not None]
-        kernels = list(dict.fromkeys(part.kernel for part in parts if part.kernel is not None))
+        kernels = list(dict.fromkeys(step.kernel for step in plan.tape.order if step.kernel is not None))
         machine, *libraries = toolchain.load([_MACHINE, *kernels])
         self._machine = _typed(machine)
         addresses = {
@@ -63,9 +65,26 @@ class CpuExecutable:
         self._sources = list(plan.sources.values())
         kept = {view.buffer for view in plan.outputs}
         self.addressed = {at for at, value in enumerate(graph.inputs) if plan.view(value).buffer not in kept}
+        self._given: list[Any] = [None] * len(graph.inputs)
+        """What is given for all runs; None for what each run is given."""
+        self._open: Sequence[int] = range(len(graph.inputs))
+        self._begin()
+
+    def _begin(self) -> None:
         self._frames: list[_Frame] = []
         self._plain: CpuExecutable | None = None
         self._lock = threading.Lock()
+
+    def bind(self, statics: Mapping[int, Any]) -> Executable:
+        """The same tape over these inputs, whose places in memory are noted once."""
+        bound = copy(self)
+        bound._begin()
+        dense = {self._open[at]: _dense(given) for at, given in statics.items()}
+        bound._given = [dense.get(at, given) for at, given in enumerate(self._given)]
+        bound._open = [at for at in self._open if at not in dense]
+        bound._places = [_place(dense[at]) if at in dense else place for at, place in enumerate(self._places)]
+        bound.addressed = {new for new, at in enumerate(bound._open) if self._open.index(at) in self.addressed}
+        return bound
 
     def run(
         self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
@@ -74,9 +93,11 @@ class CpuExecutable:
 
         An allowance is looked at between kernels: one that is under way comes to its end.
         """
+        arrays = self._given.copy()
+        for at, given in zip(self._open, inputs, strict=True):
+            arrays[at] = _dense(given)
         if observer is not None:
-            return self._observed(inputs, observer, allowance)
-        arrays = list(map(_dense, inputs))
+            return self._observed(arrays, observer, allowance)
         try:
             return self._run(arrays, None, allowance)
         except OutOfMemory as error:
@@ -94,7 +115,7 @@ class CpuExecutable:
         if layout.large or allowance is not None:
             self._check_memory(layout, frame, allowance)
         blocks = _memory(layout.blocks, together=not arrays)
-        failed = frame.run(arrays, blocks, self._threads(), times, allowance)
+        failed = frame.run(arrays, self._open, blocks, self._threads(), times, allowance)
         self._frames.append(frame)
         if failed < 0 and allowance is not None:
             raise allowance.stopped(self._next_node(-2 - failed))
@@ -237,13 +258,14 @@ class _Frame:
     def run(
         self,
         arrays: Sequence[Any],
+        changing: Sequence[int],
         blocks: Sequence[Array],
         threads: int,
         times: Array | None,
         allowance: Allowance | None,
     ) -> int:
-        for at, array in enumerate(arrays):
-            self._given[at] = _place(array)
+        for at in changing:
+            self._given[at] = _place(arrays[at])
         for at, block in enumerate(blocks, len(self._given) - len(blocks)):
             self._given[at] = _address(block)
         noted = None if times is None else _address(times)

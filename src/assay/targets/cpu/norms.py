@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -14,10 +14,10 @@ from assay.ir.types import TensorType
 from assay.targets.cpu.rewriting import Rewriting, begin, known_shape
 
 
-def fold_norms(graph: Graph, static: Collection[Value]) -> Graph:
+def fold_norms(graph: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:
     """`graph` with batch_norm(conv(x, w, b), …) as one convolution where nothing else reads that of x; `graph` itself
     if there is no such norm. Narrow floats are left alone: their weights would be rounded once more."""
-    rewriting = begin(graph, static)
+    rewriting = begin(graph, static, numbers)
     reads = Counter(value for node in graph.nodes for value in used(node)) + Counter(graph.outputs)
     convs = {node.outputs[0]: node for node in graph.nodes if node.op == "conv" and reads[node.outputs[0]] == 1}
     folded = {norm: conv for norm in graph.nodes if (conv := _conv_before(norm, convs, rewriting.known)) is not None}
@@ -29,6 +29,15 @@ def fold_norms(graph: Graph, static: Collection[Value]) -> Graph:
             rewriting.nodes.append(_joined(rewriting, folded[node], node) if node in folded else node)
     left = {name: value for name, value in graph.names.items() if not any(value in conv.outputs for conv in gone)}
     return replace(rewriting.finished(graph), names=left)
+
+
+def is_foldable(node: Node) -> bool:
+    """Whether a norm is one that `fold_norms` looks for, and has parts with kernels where that finds no use for it."""
+    if node.op != "batch_norm" or node.inputs[0] is None or node.inputs[1] is None:
+        return False
+    x = node.inputs[0].type
+    wide = isinstance(x, TensorType) and x.dtype in (f32, f64) and x.is_sized
+    return wide and bool(known_shape(node.inputs[1]))
 
 
 def _conv_before(norm: Node, convs: dict[Value, Node], known: Collection[Value]) -> Node | None:

@@ -7,8 +7,10 @@ of the way, and a weight that several nodes share is packed once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from operator import is_
+from typing import TypeAlias
 
 from assay.ir.dtypes import FLOATS, f32, i32
 from assay.ir.graph import Graph, Node, Origin, Value
@@ -23,24 +25,50 @@ from assay.targets.cpu.kernels.matmul import panel_width
 from assay.targets.cpu.quads import with_quads
 from assay.targets.cpu.rewriting import Rewriting, begin, known_shape
 
+_Rule: TypeAlias = Callable[[Rewriting, Graph, Mapping[Value, Node], Node], Node | None]
+"""What stands for a node of a graph, given the makers of its values; None if the rule is none for this node."""
 
-def prepack(graph: Graph, static: Collection[Value]) -> Graph:
-    """`graph` with packed weights; `graph` itself if it has no weights."""
-    packing = begin(graph, static)
+
+def quad_panels(graph: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:
+    """Products of quantised numbers become exact sums of bytes, where processors have an instruction for them."""
+    return _rewritten(graph, begin(graph, static, numbers), with_quads)
+
+
+def byte_panels(graph: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:
+    """Products with dequantised weights become products with the bytes themselves, in panels."""
+    return _rewritten(graph, begin(graph, static, numbers), _with_bytes)
+
+
+def sums_in_floats(graph: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:
+    """Products and convolutions of bytes in i32 become ones of f32 where that holds every sum."""
+    return _rewritten(graph, begin(graph, static, numbers), _with_floats)
+
+
+def panels(graph: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:
+    """Products and convolutions with weights become ones with panels of these."""
+    return _rewritten(graph, begin(graph, static, numbers), _with_panels)
+
+
+def _rewritten(graph: Graph, packing: Rewriting, rule: _Rule) -> Graph:
+    """`graph` with the rule applied to every node; `graph` itself if it applies to none."""
     makers = {value: node for node in graph.nodes for value in node.outputs}
     for node in graph.nodes:
-        replaced = with_quads(packing, graph, makers, node) or _with_bytes(packing, graph, makers, node)
-        packing.nodes.append(replaced or _with_floats(packing, graph, makers, node) or _packed(packing, node) or node)
-    return dce(packing.finished(graph)) if packing.made else graph
+        packing.nodes.append(rule(packing, graph, makers, node) or node)
+    unchanged = len(packing.nodes) == len(graph.nodes) and all(map(is_, packing.nodes, graph.nodes))
+    return graph if unchanged else dce(packing.finished(graph))
 
 
 def _with_floats(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], node: Node) -> Node | None:
-    """A product or convolution of bytes in i32 as a packed one of floats, if that is exact."""
+    """A product or convolution of bytes in i32 as one of floats, if that is exact."""
     floats = in_floats(packing, graph, makers, node)
     if floats is None:
         return None
-    packing.nodes.append(_packed(packing, floats) or floats)
+    packing.nodes.append(floats)
     return replace(node, op="cast", inputs=floats.outputs, attrs=complete_attrs(CORE["cast"], {"dtype": i32}))
+
+
+def _with_panels(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], node: Node) -> Node | None:
+    return _packed(packing, node)
 
 
 def _packed(packing: Rewriting, node: Node) -> Node | None:
@@ -58,7 +86,7 @@ def _packed(packing: Rewriting, node: Node) -> Node | None:
 def _panels(packing: Rewriting, origin: Origin, matrices: Value) -> Value:
     """Matrices as panels."""
     assert isinstance(matrices.type, TensorType)
-    return packing.emit(origin, "pack_panels", matrices, width=panel_width(matrices.type.dtype))
+    return packing.emit(origin, "cpu.pack_panels", matrices, width=panel_width(matrices.type.dtype))
 
 
 def _product(packing: Rewriting, node: Node, x: Value, w: Value) -> Node | None:
@@ -67,7 +95,7 @@ def _product(packing: Rewriting, node: Node, x: Value, w: Value) -> Node | None:
     if len(shape) != 2:
         return None
     panels = packing.once(w, lambda: _panels(packing, node.origin, w))
-    return replace(node, op="matmul_panels", inputs=(x, panels), attrs={"columns": shape[1]})
+    return replace(node, op="cpu.matmul_panels", inputs=(x, panels), attrs={"columns": shape[1]})
 
 
 def _with_bytes(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], node: Node) -> Node | None:
@@ -77,12 +105,12 @@ def _with_bytes(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], 
     if x is None or weight is None:
         return None
     panels = packing.once((weight, f32), lambda: _byte_panels(packing, node.origin, weight))
-    result = packing.emit(node.origin, "matmul_bytes", x, panels, columns=weight.columns)
+    result = packing.emit(node.origin, "cpu.matmul_bytes", x, panels, columns=weight.columns)
     return replace(node, op="mul", inputs=(result, weight.scales(packing, node.origin)), attrs={})
 
 
 def _byte_panels(packing: Rewriting, origin: Origin, weight: ByteWeight) -> Value:
-    return packing.emit(origin, "pack_panels", weight.matrix(packing, origin), width=panel_width(f32))
+    return packing.emit(origin, "cpu.pack_panels", weight.matrix(packing, origin), width=panel_width(f32))
 
 
 def _convolution(packing: Rewriting, node: Node, x: Value, w: Value) -> Node | None:
@@ -96,9 +124,9 @@ def _convolution(packing: Rewriting, node: Node, x: Value, w: Value) -> Node | N
     attrs = {**node.attrs, "kernel": tuple(kernel), "channels": channels}
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if bias is None:
-        return replace(node, op="conv_panels", inputs=(x, panels), attrs=attrs)
+        return replace(node, op="cpu.conv_panels", inputs=(x, panels), attrs=attrs)
     result = Value(next(packing.numbers), node.outputs[0].type)
-    packing.nodes.append(Node("conv_panels", (x, panels), (result,), node.origin, attrs))
+    packing.nodes.append(Node("cpu.conv_panels", (x, panels), (result,), node.origin, attrs))
     shaped = packing.once(bias, lambda: packing.reshape(node.origin, bias, (channels, *[1] * len(kernel))))
     return replace(node, op="add", inputs=(result, shaped), attrs={})
 

@@ -17,11 +17,11 @@ import numpy as np
 from assay.ir.dtypes import DType, f32, i8, i32, i64, u8
 from assay.ir.graph import Graph, Node, Origin, Value
 from assay.ir.types import TensorType
-from assay.ops import CORE
-from assay.ops.definitions.panels import QUAD
+from assay.ops import OPS
 from assay.ops.registry import complete_attrs
 from assay.targets.cpu.byte_weights import byte_weight
 from assay.targets.cpu.kernels.matmul import QUADS
+from assay.targets.cpu.ops import QUAD
 from assay.targets.cpu.rewriting import Rewriting, is_single, known_dtype, known_shape
 
 _DEEPEST = 1 << 16
@@ -73,9 +73,9 @@ def _product(packing: Rewriting, node: Node, left: _Bytes, matrix: Value) -> Nod
     origin, columns = node.origin, known_shape(matrix)[1]
     panels = packing.once((matrix, QUADS), lambda: _panels(packing, origin, matrix))
     if left.zero is None:
-        attrs = complete_attrs(CORE["matmul_quads"], {"columns": columns})
-        return replace(node, op="matmul_quads", inputs=(left.content, panels), attrs=attrs)
-    made = packing.emit(origin, "matmul_quads", left.content, panels, columns=columns)
+        attrs = complete_attrs(OPS["cpu.matmul_quads"], {"columns": columns})
+        return replace(node, op="cpu.matmul_quads", inputs=(left.content, panels), attrs=attrs)
+    made = packing.emit(origin, "cpu.matmul_quads", left.content, panels, columns=columns)
     sums = packing.once((matrix, i32), lambda: _column_sums(packing, origin, matrix))
     zero = packing.emit(origin, "cast", packing.reshape(origin, left.zero, ()), dtype=i32)
     return replace(node, op="sub", inputs=(made, packing.emit(origin, "mul", sums, zero)), attrs={})
@@ -91,7 +91,7 @@ def _panels(packing: Rewriting, origin: Origin, matrix: Value) -> Value:
     split = packing.reshape(origin, matrix, ((rows + missing) // QUAD, QUAD, columns))
     turned = packing.emit(origin, "transpose", split, perm=(0, 2, 1))
     flat = packing.reshape(origin, turned, ((rows + missing) // QUAD, QUAD * columns))
-    return packing.emit(origin, "pack_panels", flat, width=QUADS)
+    return packing.emit(origin, "cpu.pack_panels", flat, width=QUADS)
 
 
 def _column_sums(packing: Rewriting, origin: Origin, matrix: Value) -> Value:

@@ -10,9 +10,9 @@ import numpy as np
 
 from assay.ir.dtypes import Array, DType, i64
 from assay.ir.facts import Fact
-from assay.ir.graph import Graph, Node, Origin, Value, fresh_ids
+from assay.ir.graph import Graph, Node, Origin, Value
 from assay.ir.types import TensorType
-from assay.ops import CORE
+from assay.ops import OPS
 from assay.ops.registry import complete_attrs
 from assay.passes.hoist import settled
 
@@ -32,9 +32,9 @@ class Rewriting:
 
     def emit(self, origin: Origin, op: str, *inputs: Value, **attrs: Any) -> Value:
         """A node of one result."""
-        full = complete_attrs(CORE[op], attrs)
+        full = complete_attrs(OPS[op], attrs)
         facts = [Fact(value.type, self.constants.get(value)) for value in inputs]
-        result = Value(next(self.numbers), CORE[op].infer(facts, full)[0])
+        result = Value(next(self.numbers), OPS[op].infer(facts, full)[0])
         self.nodes.append(Node(op, inputs, (result,), origin, full))
         if self.known.issuperset(inputs):
             self.known.add(result)
@@ -62,9 +62,9 @@ class Rewriting:
         return replace(graph, nodes=tuple(self.nodes), constants={**graph.constants, **self.constants})
 
 
-def begin(graph: Graph, static: Collection[Value]) -> Rewriting:
-    """A rewriting of `graph` that has no nodes yet."""
-    return Rewriting(set(settled(graph, static)), fresh_ids(graph))
+def begin(graph: Graph, static: Collection[Value], numbers: Iterator[int]) -> Rewriting:
+    """A rewriting of `graph` that has no nodes yet; new values get ids from `numbers`."""
+    return Rewriting(set(settled(graph, static)), numbers)
 
 
 def known_shape(value: Value) -> tuple[int, ...]:

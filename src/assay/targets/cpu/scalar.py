@@ -21,7 +21,7 @@ from assay.ir import dtypes
 from assay.ir.dtypes import INTEGERS, TINY_FLOATS, TINY_INTEGERS, DType
 from assay.ir.graph import Node
 from assay.ops.registry import CORE, Tolerance
-from assay.targets.cpu.tensors import dtype_of
+from assay.targets.shared.tensors import dtype_of
 
 _CTYPES: dict[DType, str] = {
     dtypes.f64: "double",

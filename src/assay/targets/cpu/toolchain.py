@@ -13,15 +13,15 @@ import tempfile
 import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from assay.errors import CompileFailed
 from assay.store import Store, digest, open_store
 from assay.targets.cpu.compiler import Compilations, Compiler, TookTooLong, find_compiler, search, seconds_allowed
+from assay.targets.shared.artifacts import Artifacts, Kernel
 
-__all__ = ["FLAGS", "SOURCES", "Compiler", "Kernel", "Toolchain", "find_compiler", "shared_toolchain", "template"]
+__all__ = ["FLAGS", "SOURCES", "Compiler", "Toolchain", "find_compiler", "shared_toolchain", "template"]
 
 SOURCES = Path(__file__).parent / "c"
 FLAGS = (
@@ -36,15 +36,6 @@ _TRIAL = 1 << 20
 """Bytes that must be free where a compiler writes, and those that are written to see."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kernel:
-    """A kernel's source. Equal sources are one kernel."""
-
-    source: str
-    entry: str = "kernel"
-    """The function that the library is looked up for."""
-
-
 def template(header: str, **defines: object) -> Kernel:
     """The kernel that `header` of the folder `c` makes under these definitions."""
     lines = [f"#define {name} {value}\n" for name, value in sorted(defines.items())]
@@ -57,34 +48,18 @@ class Toolchain:
     def __init__(self, compiler: Compiler, store: Store | None = None, *, flags: Sequence[str] = ()) -> None:
         self.compiler = compiler
         self._flags = (*FLAGS, *flags)
-        self._store = store
-        self._identity = digest(compiler.identity, " ".join(self._flags), _machine(), _headers())
-        self._loaded: dict[Kernel, ctypes.CDLL] = {}
+        identity = digest(compiler.identity, " ".join(self._flags), _machine(), _headers())
+        self.artifacts = Artifacts(identity, store, _loaded)
         self._given_up = ""
 
     def load(self, kernels: Sequence[Kernel]) -> list[ctypes.CDLL]:
         """The kernels as libraries, in order. CompileFailed says what the compiler said."""
-        missing = [kernel for kernel in dict.fromkeys(kernels) if kernel not in self._loaded]
-        found = {kernel: self._stored(kernel) for kernel in missing}
-        fresh = [kernel for kernel in missing if found[kernel] is None]
-        if fresh:
-            _progress(f"compiling {len(fresh)} kernel(s)")
-            found.update(zip(fresh, self._compile(fresh), strict=True))
-        for kernel, library in found.items():
-            if library is not None:
-                self._loaded.setdefault(kernel, library)
-        return [self._loaded[kernel] for kernel in kernels]
-
-    def _stored(self, kernel: Kernel) -> ctypes.CDLL | None:
-        content = None if self._store is None else self._store.get(self._key(kernel))
-        try:
-            return None if content is None else _loaded(content, kernel)
-        except CompileFailed:  # made under a loader that was another one
-            return None
+        return self.artifacts.ready(kernels, self._compile)
 
     def _compile(self, kernels: Sequence[Kernel]) -> list[ctypes.CDLL]:
         if self._given_up:
             raise CompileFailed(f"{self._given_up}; it is not tried again in this process")
+        _progress(f"compiling {len(kernels)} kernel(s)")
         compilations = Compilations(self.compiler, seconds_allowed())
         with _workspace() as folder, ThreadPoolExecutor(len(os.sched_getaffinity(0))) as workers:
             jobs = [
@@ -100,7 +75,7 @@ class Toolchain:
                 raise
 
     def _compile_one(self, compilations: Compilations, kernel: Kernel, folder: Path, index: int) -> ctypes.CDLL:
-        """A kernel compiled and loaded; only then is it worth to be kept."""
+        """A kernel compiled, loaded and kept."""
         target = folder / f"{index}.so"
         files = ("-iquote", str(SOURCES), "-x", "c", "-", "-o", str(target))
         compilations.run((*self._flags, *files, *LIBRARIES), kernel.source, folder)
@@ -109,13 +84,7 @@ class Toolchain:
             target.unlink()
         except OSError as error:
             raise CompileFailed(f"the C compiler '{self.compiler}' made no file: {error.strerror}") from error
-        library = _loaded(content, kernel)
-        if self._store is not None:
-            self._store.put(self._key(kernel), content)
-        return library
-
-    def _key(self, kernel: Kernel) -> str:
-        return digest(self._identity, kernel.source)
+        return self.artifacts.keep(kernel, content)
 
 
 @cache

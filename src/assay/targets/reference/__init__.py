@@ -1,16 +1,16 @@
-"""The reference target: always there, takes every core op, defines what is right."""
+"""The reference target: always there, takes every op, defines what is right."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
 from assay.ir.building import collector_paused
 from assay.ir.graph import Graph, Node
 from assay.limits import DEFAULT, Limits
-from assay.ops import CORE
-from assay.targets.base import YES, Bodies, Executable, Probe, Support
+from assay.ops import OPS
+from assay.targets.base import YES, Bodies, Device, Executable, NamedPass, Probe, Support, Traits
 from assay.targets.reference.interpreter import Mode, Program
 
 _NONE: Bodies = {}
@@ -30,14 +30,23 @@ class ReferenceTarget:
         return Probe(True, details={"numpy": np.__version__, "mode": self.mode})
 
     def support(self, node: Node) -> Support:
-        """Every core op."""
-        return YES if node.op in CORE else Support(False, f"'{node.op}' is no core op")
+        """Every op that has a definition."""
+        return YES if node.op in OPS else Support(False, f"'{node.op}' is an op that nobody defines")
 
-    def prepare(self, graph: Graph, static: Collection[int]) -> Graph:
-        """Nothing to do: the oracle runs graphs as they are."""
-        return graph
+    @property
+    def traits(self) -> Traits:
+        """Host memory, any size; NumPy takes its time."""
+        return Traits(operations_per_second=1e8)
 
-    def compile(self, segment: Graph, bodies: Bodies = _NONE) -> Executable:
+    def passes(self) -> Sequence[NamedPass]:
+        """None: the oracle runs graphs as they are."""
+        return ()
+
+    def open(self) -> Device | None:
+        """It works in host memory."""
+        return None
+
+    def compile(self, segment: Graph, bodies: Bodies = _NONE, disabled: Collection[str] = ()) -> Executable:
         """Make the segment ready for the interpreter."""
         with collector_paused():
             return Program(segment, self.mode, self.limits, bodies)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, TypeAlias, cast
 
@@ -36,8 +36,8 @@ from assay.limits import Limits
 from assay.memory import LARGE, check_room
 from assay.ops.builder import Builder, check_size
 from assay.ops.lowering import Lowering, lower
-from assay.ops.registry import CORE, Compute, OpDef, as_results, carrier, narrow, widen
-from assay.targets.base import Bodies, Event, Observer
+from assay.ops.registry import OPS, Compute, OpDef, as_results, carrier, narrow, widen
+from assay.targets.base import Bodies, Event, Executable, Observer
 from assay.targets.budget import Allowance
 from assay.targets.reference.blas import single_threaded
 from assay.targets.reference.watch import Env, Watch, span, values_for
@@ -89,6 +89,13 @@ class Program:
             watch = None if observer is None and allowance is None else Watch(observer, allowance)
             outputs = self.run_in(values_for(watch), inputs, watch)
             return tuple(_restored(value, out.type) for value, out in zip(outputs, self.graph.outputs, strict=True))
+
+    def bind(self, statics: Mapping[int, Any]) -> Executable:
+        """The program with these inputs as constants."""
+        values = {self.graph.inputs[at]: array for at, array in statics.items()}
+        inputs = tuple(value for value in self.graph.inputs if value not in values)
+        graph = replace(self.graph, inputs=inputs, input_names=(), constants={**self.graph.constants, **values})
+        return Program(graph, self.mode, self.limits, self._compiled)
 
     @property
     def peak_bytes(self) -> int | None:
@@ -146,7 +153,7 @@ class Program:
             watch.allowance.check_memory(0, str(node.origin))
 
     def _prepare(self, node: Node, dead: tuple[Value, ...]) -> Step:
-        definition = CORE.get(node.op)
+        definition = OPS.get(node.op)
         if definition is None:
             raise RunFailed(f"the oracle has no op '{node.op}'", where=str(node.origin))
         sized_at_run = not definition.regions and not all(_is_static(value.type) for value in node.outputs)

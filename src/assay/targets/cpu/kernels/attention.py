@@ -9,11 +9,11 @@ from assay.ir.dtypes import FLOATS, boolean, f32
 from assay.ir.graph import Node
 from assay.targets.cpu.kernels.lines import numbers, wide_bytes
 from assay.targets.cpu.kernels.normalization import unmet_precision
-from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
-from assay.targets.cpu.tensors import shape_of, unclear_broadcast
 from assay.targets.cpu.toolchain import template
-from assay.targets.cpu.views import View, dense_strides
+from assay.targets.shared.planner import Planner
+from assay.targets.shared.tensors import shape_of, unclear_broadcast
+from assay.targets.shared.views import View, dense_strides
 
 _QUERIES, _KEYS = 64, 96
 """How many of them c/attention.h takes at a time."""

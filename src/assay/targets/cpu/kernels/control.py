@@ -9,11 +9,11 @@ from assay.ir.dtypes import boolean, i64
 from assay.ir.graph import Node, Value
 from assay.ir.types import TensorType, Type
 from assay.targets.cpu import scalar
-from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
-from assay.targets.cpu.tape import Control
 from assay.targets.cpu.toolchain import template
-from assay.targets.cpu.views import View
+from assay.targets.shared.planner import Planner
+from assay.targets.shared.tape import Control
+from assay.targets.shared.views import View
 
 
 def _same(a: Type, b: Type) -> bool:

@@ -20,11 +20,11 @@ from assay.targets.cpu.kernels.matmul import (
     panel_width,
     sum_bytes,
 )
-from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
-from assay.targets.cpu.tensors import shape_of
 from assay.targets.cpu.toolchain import template
-from assay.targets.cpu.views import View
+from assay.targets.shared.planner import Planner
+from assay.targets.shared.tensors import shape_of
+from assay.targets.shared.views import View
 
 _SPATIAL = 3
 _ROW_BLOCK, _COLUMN_BLOCK, _ROW_BUDGET, _AT_ONCE = 384, 128, 65536, 2
@@ -91,7 +91,7 @@ def _unclear_weights(node: Node) -> str:
     return _too_many_axes(node) or ("" if known else "the shape of the weights is known only when the program runs")
 
 
-@emits("conv_panels", FLOATS, unless=lambda node: _too_many_axes(node) or other_width(node))
+@emits("cpu.conv_panels", FLOATS, unless=lambda node: _too_many_axes(node) or other_width(node))
 def conv_panels(p: Planner, node: Node) -> None:
     """With weights that were laid out as panels beforehand."""
     _convolve(p, node, _Weights(p.dense(node.inputs[1]), node.attrs["kernel"], node.attrs["channels"], packed=True))

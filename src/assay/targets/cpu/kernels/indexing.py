@@ -13,11 +13,12 @@ from assay.ir.graph import Node
 from assay.ops.shapes import axis_of
 from assay.targets.cpu import scalar
 from assay.targets.cpu.kernels.elements import MOVABLE, computed
-from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
-from assay.targets.cpu.tensors import dtype_of, shape_of
-from assay.targets.cpu.toolchain import Kernel, template
-from assay.targets.cpu.views import View
+from assay.targets.cpu.toolchain import template
+from assay.targets.shared.artifacts import Kernel
+from assay.targets.shared.planner import Planner
+from assay.targets.shared.tensors import dtype_of, shape_of
+from assay.targets.shared.views import View
 
 OUTSIDE = "a position lies outside of its axis"
 

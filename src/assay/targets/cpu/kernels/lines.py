@@ -10,8 +10,8 @@ from assay.ir.dtypes import DType, f16
 from assay.ir.graph import Value
 from assay.ops.shapes import axes_of
 from assay.targets.cpu.kernels.elements import computed
-from assay.targets.cpu.planner import Planner
-from assay.targets.cpu.views import View
+from assay.targets.shared.planner import Planner
+from assay.targets.shared.views import View
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from assay.ir.dims import Dim, eq, product
 from assay.ir.dtypes import FLOATS, NUMERIC, DType
 from assay.ir.graph import Node
 from assay.targets.cpu import scalar
-from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
-from assay.targets.cpu.tensors import dtype_of, shape_of
 from assay.targets.cpu.toolchain import template
-from assay.targets.cpu.views import View
+from assay.targets.shared.planner import Planner
+from assay.targets.shared.tensors import dtype_of, shape_of
+from assay.targets.shared.views import View
 
 SCRATCH = 3 << 19
 """Bytes that hold the `workspace` of c/gemm.h in every variant."""
@@ -72,7 +72,7 @@ def other_width(node: Node) -> str:
     return "" if shape_of(panels)[-1] == panel_width(dtype_of(panels)) else "panels of another width have no kernel"
 
 
-@emits("pack_panels", NUMERIC)
+@emits("cpu.pack_panels", NUMERIC)
 def pack_panels(p: Planner, node: Node) -> None:
     """Reads matrices as they lie, transposed ones too."""
     x = p.view(node.inputs[0])
@@ -97,7 +97,7 @@ def pack(p: Planner, matrices: View, panels: View) -> None:
     )
 
 
-@emits("matmul_panels", FLOATS, unless=other_width)
+@emits("cpu.matmul_panels", FLOATS, unless=other_width)
 def matmul_panels(p: Planner, node: Node) -> None:
     """All rows of x at once, whatever its axes are."""
     x, panels, out = p.dense(node.inputs[0]), p.dense(node.inputs[1]), p.result(node.outputs[0])
@@ -111,7 +111,7 @@ def other_byte_width(node: Node) -> str:
     return "" if shape_of(panels)[-1] == panel_width(dtype_of(x)) else "panels of another width have no kernel"
 
 
-@emits("matmul_bytes", (dtypes.f32,), unless=other_byte_width)
+@emits("cpu.matmul_bytes", (dtypes.f32,), unless=other_byte_width)
 def matmul_bytes(p: Planner, node: Node) -> None:
     """As `matmul_panels`; bytes are widened a block at a time."""
     x, panels, out = p.dense(node.inputs[0]), p.dense(node.inputs[1]), p.result(node.outputs[0])
@@ -125,7 +125,7 @@ def other_quad_width(node: Node) -> str:
     return "" if shape_of(node.inputs[1])[-1] == QUADS else "panels of another width have no kernel"
 
 
-@emits("matmul_quads", (dtypes.u8,), unless=other_quad_width)
+@emits("cpu.matmul_quads", (dtypes.u8,), unless=other_quad_width)
 def matmul_quads(p: Planner, node: Node) -> None:
     """All rows of x at once, whatever its axes are."""
     x, panels, out = p.dense(node.inputs[0]), p.dense(node.inputs[1]), p.result(node.outputs[0])

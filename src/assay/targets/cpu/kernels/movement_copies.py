@@ -7,11 +7,12 @@ from dataclasses import replace
 from assay.ir.dims import Dim, eq, floordiv, product
 from assay.ir.graph import Node
 from assay.ops.shapes import axes_of, axis_of
-from assay.targets.cpu import scalar, tensors
+from assay.targets.cpu import scalar
 from assay.targets.cpu.kernels.elements import MOVABLE
-from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
+from assay.targets.shared import tensors
+from assay.targets.shared.planner import Planner
 
 
 def _unclear_fit(node: Node) -> str:

@@ -7,11 +7,11 @@ from assay.ir.dtypes import FLOATS, f32, f64
 from assay.ir.graph import Node, Value
 from assay.ops.shapes import axes_of, axis_of
 from assay.targets.cpu.kernels.lines import Lines, lines, numbers, wide_bytes
-from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
-from assay.targets.cpu.tensors import dtype_of, shape_of, unclear_broadcast
 from assay.targets.cpu.toolchain import template
-from assay.targets.cpu.views import View
+from assay.targets.shared.planner import Planner
+from assay.targets.shared.tensors import dtype_of, shape_of, unclear_broadcast
+from assay.targets.shared.views import View
 
 _BLOCK = 64
 """How many columns c/softmax.h takes at a time."""

@@ -10,9 +10,9 @@ from assay.ir.dtypes import FLOATS, NUMERIC, DType
 from assay.ir.graph import Node
 from assay.ops.definitions.pooling import lines
 from assay.targets.cpu.kernels.elements import computed
-from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
+from assay.targets.shared.planner import Planner
 
 _SPATIAL = 3
 _MANY = 64

@@ -10,10 +10,10 @@ from assay.ir.graph import Node, Value
 from assay.ir.types import TensorType
 from assay.targets.cpu import scalar
 from assay.targets.cpu.kernels.elements import computed
-from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
-from assay.targets.cpu.views import View
+from assay.targets.shared.planner import Planner
+from assay.targets.shared.views import View
 
 _NUMBERS: tuple[DType, ...] = (u8, i8, u16, i16, *TINY_INTEGERS)
 _STRETCH = 8192

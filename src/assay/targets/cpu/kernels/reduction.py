@@ -10,11 +10,11 @@ from assay.ir.graph import Node
 from assay.ops.shapes import axes_of
 from assay.targets.cpu import scalar
 from assay.targets.cpu.kernels.lines import lines, numbers, order_left, packed
-from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
-from assay.targets.cpu.tensors import dtype_of
 from assay.targets.cpu.toolchain import template
-from assay.targets.cpu.views import View
+from assay.targets.shared.planner import Planner
+from assay.targets.shared.tensors import dtype_of
+from assay.targets.shared.views import View
 
 _PART = 16384
 """A long axis is cut into parts of about so many elements, which threads share; sizes alone decide where."""

@@ -13,10 +13,10 @@ from assay.ir.types import TensorType
 from assay.ops.shapes import axes_of
 from assay.targets.cpu.kernels.elements import MOVABLE, computed
 from assay.targets.cpu.kernels.indexing import gather_rows
-from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
-from assay.targets.cpu.views import View
+from assay.targets.shared.planner import Planner
+from assay.targets.shared.views import View
 
 _REACH = {"linear": 1, "cubic": 2}
 

@@ -9,10 +9,10 @@ from assay.ops.conditions import at_least
 from assay.ops.shapes import axis_of
 from assay.targets.cpu import scalar
 from assay.targets.cpu.kernels.elements import computed
-from assay.targets.cpu.planner import Planner
 from assay.targets.cpu.registry import emits
-from assay.targets.cpu.tensors import shape_of
 from assay.targets.cpu.toolchain import template
+from assay.targets.shared.planner import Planner
+from assay.targets.shared.tensors import shape_of
 
 _ITEM = 16
 """Bytes of an element's key and position."""

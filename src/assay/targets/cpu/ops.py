@@ -1,4 +1,4 @@
-"""Matrices laid out as panels: what kernels read fastest, prepared once for weights.
+"""The ops that this target owns: matrices laid out as panels, which its kernels read fastest, packed once for weights.
 
 A panel is `width` neighbouring columns, row after row. To pack a matrix is an op like any other, so that a graph with
 packed weights is still an ordinary graph: hoisting computes the panels once, and the oracle can run it.
@@ -18,8 +18,10 @@ from assay.ir.facts import Fact
 from assay.ir.types import Shape, TensorType
 from assay.ops.conditions import differ
 from assay.ops.definitions.linear import conv, conv_shape, merged
-from assay.ops.registry import Compute, Tolerance, op
+from assay.ops.registry import OPS, Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
+
+CPU_OPS = OPS.of_target("cpu")
 
 # --- packing
 
@@ -43,7 +45,7 @@ def _packed_samples(rng: Rng, dtype: DType) -> Any:
     yield draw(rng, dtype, (5, 19)), {"width": 16}
 
 
-@op("T -> T", T=NUMERIC, shape=_packed_shape, parts=_packed_parts, samples=listed(_packed_samples))
+@op("T -> T", into=CPU_OPS, T=NUMERIC, shape=_packed_shape, parts=_packed_parts, samples=listed(_packed_samples))
 def pack_panels(w: Array, *, width: int) -> Array:
     """Matrices (…, K, N) as panels (…, ⌈N / width⌉, K, width), zeros beyond the last column."""
     missing = -w.shape[-1] % width
@@ -94,6 +96,7 @@ def _product_samples(rng: Rng, dtype: DType) -> Any:
 
 @op(
     "T, T -> T",
+    into=CPU_OPS,
     T=FLOATS,
     shape=_product_shape,
     parts=_product_parts,
@@ -118,6 +121,7 @@ def _bytes_samples(rng: Rng, dtype: DType) -> Any:
 
 @op(
     "T, Q -> T",
+    into=CPU_OPS,
     T=FLOATS,
     Q=(i8,),
     shape=_product_shape,
@@ -166,6 +170,7 @@ def _quads_samples(rng: Rng, dtype: DType) -> Any:
 
 @op(
     "X, Q -> i32",
+    into=CPU_OPS,
     X=(u8,),
     Q=(i8,),
     shape=_quads_shape,
@@ -235,6 +240,7 @@ def _conv_panels_samples(rng: Rng, dtype: DType) -> Any:
 
 @op(
     "T, T -> T",
+    into=CPU_OPS,
     T=FLOATS,
     shape=_conv_panels_shape,
     parts=_conv_panels_parts,

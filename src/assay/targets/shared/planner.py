@@ -13,14 +13,15 @@ from assay.ir.graph import Graph, Node, Value, used
 from assay.ir.types import symbol_axes
 from assay.limits import Limits
 from assay.ops.conditions import Condition, at_least, noting
-from assay.ops.registry import CORE
-from assay.targets.cpu import pointwise
-from assay.targets.cpu.fusion import Unit, fuse
-from assay.targets.cpu.registry import EMITTERS
-from assay.targets.cpu.tape import Control, Sizes, Step, Tape
-from assay.targets.cpu.tensors import dtype_of, shape_of
-from assay.targets.cpu.toolchain import Kernel
-from assay.targets.cpu.views import Buffer, View, dense_strides
+from assay.ops.registry import OPS
+from assay.targets.shared import pointwise
+from assay.targets.shared.artifacts import Kernel
+from assay.targets.shared.fusion import Unit, fuse
+from assay.targets.shared.kernels import KernelTable
+from assay.targets.shared.sizes import Sizes
+from assay.targets.shared.tape import Control, Step, Tape
+from assay.targets.shared.tensors import dtype_of, shape_of
+from assay.targets.shared.views import Buffer, View, dense_strides
 
 
 class Planner:
@@ -29,9 +30,18 @@ class Planner:
     The caller provides the buffers of the inputs, then those of the constants, then `made`: memory for results.
     """
 
-    def __init__(self, graph: Graph, constants: Mapping[Value, Array], limits: Limits, *, fused: bool = True) -> None:
-        """`constants` are those of the graph and of the bodies in it. Without `fused`, nodes are planned one by one."""
-        self.graph, self.constants, self.limits = graph, constants, limits
+    def __init__(
+        self,
+        graph: Graph,
+        constants: Mapping[Value, Array],
+        limits: Limits,
+        kernels: KernelTable,
+        *,
+        fused: bool = True,
+    ) -> None:
+        """`constants` are those of the graph and of the bodies in it, `kernels` those of the target. Without `fused`,
+        nodes are planned one by one."""
+        self.graph, self.constants, self.limits, self.kernels = graph, constants, limits, kernels
         self.sources = symbol_sources(graph)
         self.tape = Tape(Sizes(list(self.sources)))
         self.errors = Buffer(0, given=True)
@@ -42,9 +52,9 @@ class Planner:
         for value, array in constants.items():
             self._views[value] = replace(_provided(value), strides=_strides(array))
         self._fused = fused
-        self._readers = _readers(graph)
+        self._readers = _readers(graph, kernels)
         self._ends = {value for each in _with_bodies(graph) for value in each.outputs}
-        self._handed_out = _handed_out(graph, _needed(graph))
+        self._handed_out = _handed_out(graph, kernels)
         self._outside: set[Buffer] = set()
         self._nodes: tuple[Node, ...] = ()
         self._required: set[tuple[Dim, int]] = set()
@@ -179,7 +189,7 @@ class Planner:
     def body(self, graph: Graph) -> None:
         """Plan the nodes of a graph whose inputs have their views: the whole one, or a body in it."""
         before = set(self._required)
-        for unit in fuse(_needed(graph), pointwise.takes if self._fused else lambda node: False, reads):
+        for unit in fuse(_needed(graph, self.kernels), self._may_join, self.kernels.reads):
             self._plan(unit)
         self._required = before
 
@@ -201,15 +211,18 @@ class Planner:
 
     # --- inner workings
 
+    def _may_join(self, node: Node) -> bool:
+        return self._fused and self.kernels.is_elementwise(node)
+
     def _plan(self, unit: Unit) -> None:
         self._nodes = tuple(unit.nodes)
         self._planned.update(unit.nodes)
         for node in unit.nodes:
             self.require(node, *_conditions(node))
-        if unit.shape is not None or pointwise.takes(unit.nodes[0]):
+        if unit.shape is not None or self.kernels.is_elementwise(unit.nodes[0]):
             pointwise.emit(self, unit.nodes)
         else:
-            EMITTERS[unit.nodes[0].op].emit(self, unit.nodes[0])
+            self.kernels.emitters[unit.nodes[0].op].emit(self, unit.nodes[0])
 
     def _fresh(self, dtype: DType, shape: Sequence[Dim], order: Sequence[int] | None, given: bool) -> View:
         size = product(shape) * dtype.numpy.itemsize
@@ -255,19 +268,11 @@ def symbol_sources(graph: Graph) -> dict[str, tuple[int, int]]:
     return found
 
 
-def reads(node: Node) -> list[Value]:
-    """The inputs of a node whose content its kernel needs."""
-    emitter = EMITTERS.get(node.op)
-    if emitter is None or emitter.reads is None:
-        return list(used(node))
-    return [value for value in (node.inputs[i] for i in emitter.reads) if value is not None]
-
-
 def _conditions(node: Node) -> list[Condition]:
     """What must hold of the sizes for a node to make sense, and only a run tells."""
     if all(isinstance(dim, int) for value in used(node) for dim in shape_of(value)):
         return []
-    definition = CORE[node.op]
+    definition = OPS[node.op]
     with noting() as found:
         if not definition.regions:
             definition.infer([None if value is None else Fact(value.type) for value in node.inputs], node.attrs)
@@ -275,7 +280,7 @@ def _conditions(node: Node) -> list[Condition]:
     return [*found, *(at_least(dim, 0) for dim in results)]
 
 
-def _needed(graph: Graph) -> list[Node]:
+def _needed(graph: Graph, kernels: KernelTable) -> list[Node]:
     """The nodes whose results are read, by others or by the caller."""
     wanted: set[Value] = set(graph.outputs)
     kept: list[Node] = []
@@ -283,7 +288,7 @@ def _needed(graph: Graph) -> list[Node]:
         if wanted.isdisjoint(node.outputs):
             continue
         kept.append(node)
-        wanted.update(reads(node))
+        wanted.update(kernels.reads(node))
     return kept[::-1]
 
 
@@ -293,35 +298,27 @@ def _with_bodies(graph: Graph) -> Iterator[Graph]:
         yield from node.regions
 
 
-def _readers(graph: Graph) -> dict[Value, list[Node]]:
+def _readers(graph: Graph, kernels: KernelTable) -> dict[Value, list[Node]]:
     found: dict[Value, list[Node]] = {}
     for each in _with_bodies(graph):
-        for node in _needed(each):
-            for value in reads(node):
+        for node in _needed(each, kernels):
+            for value in kernels.reads(node):
                 found.setdefault(value, []).append(node)
     return found
 
 
-def _handed_out(graph: Graph, nodes: Sequence[Node]) -> set[Value]:
+def _handed_out(graph: Graph, kernels: KernelTable) -> set[Value]:
     """The outputs, and what they are views of."""
     found: set[Value] = set(graph.outputs)
-    for node in reversed(nodes):
-        emitter = EMITTERS.get(node.op)
-        if emitter is not None and emitter.view and not found.isdisjoint(node.outputs):
+    for node in reversed(_needed(graph, kernels)):
+        if kernels.is_view(node) and not found.isdisjoint(node.outputs):
             found.update(value for value in node.inputs[:1] if value is not None)
     return found
 
 
 def _may_wait(step: Step, later: Sequence[Step]) -> bool:
     """Whether a call may as well run after `later` ones."""
-    written = step.written()
-    return not any(each.touches(buffer) for each in _all(later) for buffer in written) and not any(
-        step.touches(buffer) for each in _all(later) for buffer in each.written()
+    written, parts = step.written(), [part for each in later for part in each.parts]
+    return not any(part.touches(buffer) for part in parts for buffer in written) and not any(
+        step.touches(buffer) for part in parts for buffer in part.written()
     )
-
-
-def _all(steps: Sequence[Step]) -> Iterator[Step]:
-    for step in steps:
-        yield step
-        if step.continued is not None:
-            yield step.continued

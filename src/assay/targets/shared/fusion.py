@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from assay.ir.dims import Dim
 from assay.ir.graph import Node, Value
-from assay.targets.cpu.tensors import shape_of
+from assay.targets.shared.tensors import shape_of
 
 
 @dataclass(slots=True)

@@ -1,0 +1,163 @@
+"""torch's eager arithmetic with noise: what another correct run, which rounds elsewhere, might have given."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from assay.evidence.compare.edges import EDGES, undecided
+from assay.evidence.compare.models import NOISE_FACTOR
+from assay.ir.dtypes import Array
+
+_EXACT = frozenset(
+    (
+        *(
+            "clone",
+            "copy_",
+            "cat",
+            "stack",
+            "index",
+            "index_select",
+            "gather",
+            "scatter",
+            "where",
+            "maximum",
+            "minimum",
+        ),
+        *(
+            "amax",
+            "amin",
+            "max",
+            "min",
+            "sort",
+            "topk",
+            "flip",
+            "roll",
+            "repeat",
+            "constant_pad_nd",
+            "neg",
+            "abs",
+            "relu",
+        ),
+        *("clamp", "clamp_min", "clamp_max", "round", "floor", "ceil", "trunc", "sign", "sgn", "masked_fill", "fill_"),
+        *("zeros", "ones", "full", "arange", "eye", "zeros_like", "ones_like", "full_like", "new_zeros", "new_full"),
+        *("index_put", "index_put_", "embedding", "max_pool2d_with_indices", "nan_to_num", "scalar_tensor", "zero_"),
+        *(
+            "slice_scatter",
+            "select_scatter",
+            "masked_scatter",
+            "tril",
+            "triu",
+            "median",
+            "kthvalue",
+            "cummax",
+            "cummin",
+        ),
+        *("lift_fresh", "new_ones", "as_strided_scatter", "threshold", "threshold_backward", "upsample_nearest2d"),
+        *("native_dropout", "bernoulli", "rand_like", "rand", "randn", "threshold_", "relu_", "masked_fill_"),
+    )
+)
+"""Ops that move or choose numbers and never round."""
+
+
+class Call(NamedTuple):
+    """A call of an op with an edge, with its arguments by name: tensors as f64 arrays, everything else as it is."""
+
+    op: str
+    arguments: Mapping[str, Any]
+
+    def tensors(self) -> dict[str, Array]:
+        """The arguments that are tensors."""
+        return {name: each for name, each in self.arguments.items() if isinstance(each, np.ndarray)}
+
+
+class Seeing(TorchDispatchMode):
+    """Keeps the calls of ops with an edge."""
+
+    def __init__(self) -> None:
+        cast(Any, super()).__init__()
+        self.calls: list[Call] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        op = func.overloadpacket.__name__.removesuffix("_")
+        if op in EDGES and _has_floats(args):
+            given = named_arguments(func, args, kwargs or {})
+            self.calls.append(Call(op, {name: _kept(value) for name, value in given.items()}))
+        return func(*args, **(kwargs or {}))
+
+
+def _kept(value: Any) -> Any:
+    return value.detach().double().numpy(force=True).copy() if isinstance(value, torch.Tensor) else value
+
+
+def named_arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of an op's call by the names in its schema, defaults too."""
+    schema = func._schema.arguments
+    given = {each.name: each.default_value for each in schema if each.has_default_value()}
+    return {**given, **{each.name: value for each, value in zip(schema, args, strict=False)}, **kwargs}
+
+
+def flips(plain: Sequence[Call], noisy: Sequence[Sequence[Call]]) -> list[str]:
+    """For each noisy run the first op that chose otherwise than the plain run did, or that it alone ran; else empty."""
+    return [_first_flip(plain, run, noisy) for run in noisy]
+
+
+def _first_flip(plain: Sequence[Call], run: Sequence[Call], noisy: Sequence[Sequence[Call]]) -> str:
+    for at, call in enumerate(plain):
+        alike = [each[at] for each in noisy if len(each) > at and _comparable(each[at], call)]
+        if at >= len(run) or not _comparable(run[at], call):
+            return call.op
+        mine = call.tensors()
+        with np.errstate(all="ignore"):
+            apart = {name: [np.abs(each.arguments[name] - x) for each in alike] for name, x in mine.items()}
+            margin = {name: NOISE_FACTOR * np.nan_to_num(np.max(each, axis=0)) for name, each in apart.items()}
+        if "self" in mine and undecided(call.op, call.arguments, margin, run[at].tensors()).flipped:
+            return call.op
+    return run[len(plain)].op if len(run) > len(plain) else ""
+
+
+def _comparable(one: Call, two: Call) -> bool:
+    return one.op == two.op and {k: x.shape for k, x in one.tensors().items()} == {
+        k: x.shape for k, x in two.tensors().items()
+    }
+
+
+class Noise(TorchDispatchMode):
+    """Moves every float that arithmetic gave by up to two units in the last place."""
+
+    def __init__(self, seed: int) -> None:
+        cast(Any, super()).__init__()
+        self._rng = random.Random(seed)
+        self._generator = torch.Generator().manual_seed(seed)
+        self._way = self._rng.choice((-1.0, 1.0, 0.0))
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        schema = func._schema
+        if func.overloadpacket.__name__ in _EXACT or _is_view(schema) or not _has_floats(args):
+            return result
+        for leaf in pytree.tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.numel():
+                self._move(leaf)
+        return result
+
+    def _move(self, tensor: torch.Tensor) -> None:
+        if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+            return
+        steps = torch.rand(tensor.shape, generator=self._generator, dtype=torch.float64) * 2 - 1
+        steps = steps if self._way == 0 else steps.abs() * self._way
+        tensor.copy_((tensor.double() * (1 + steps * 2 * torch.finfo(tensor.dtype).eps)).to(tensor.dtype))
+
+
+def _is_view(schema: Any) -> bool:
+    return any(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns)
+
+
+def _has_floats(args: Any) -> bool:
+    return any(isinstance(leaf, torch.Tensor) and leaf.is_floating_point() for leaf in pytree.tree_leaves(args))

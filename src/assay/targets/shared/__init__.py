@@ -1,0 +1,1 @@
+"""What every compiled target needs, whatever its kernels are written in."""

@@ -1,0 +1,69 @@
+"""Sizes as data: dims that a machine computes from the symbols when it is told them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any
+
+from assay.ir.dims import Atom, Dim, Expr
+
+
+class SizeOp(IntEnum):
+    """How one size is made of two others; of a constant, the first operand counts in the table of constants."""
+
+    CONSTANT = 0
+    ADD = 1
+    MUL = 2
+    FLOOR_DIV = 3
+    MOD = 4
+    MIN = 5
+    MAX = 6
+
+
+_OPS = {"//": SizeOp.FLOOR_DIV, "%": SizeOp.MOD, "min": SizeOp.MIN, "max": SizeOp.MAX}
+
+
+class Sizes:
+    """Dims as a straight-line program over the symbols; every distinct dim is computed once."""
+
+    def __init__(self, symbols: Sequence[str]) -> None:
+        self.symbols = {name: index for index, name in enumerate(symbols)}
+        self.ops: list[tuple[SizeOp, int, int]] = []
+        self.constants: list[int] = []
+        self._slots: dict[Any, int] = {}
+
+    def slot(self, dim: Dim) -> int:
+        """Where the value of `dim` will be. KeyError if it has a symbol that is not there."""
+        found = self._slots.get(dim)
+        if found is None:
+            found = self._slots[dim] = self._constant(dim) if isinstance(dim, int) else self._sum(dim)
+        return found
+
+    def _constant(self, number: int) -> int:
+        self.constants.append(number)
+        return self._emit(SizeOp.CONSTANT, len(self.constants) - 1, 0)
+
+    def _sum(self, dim: Expr) -> int:
+        total: int | None = None
+        for factors, coefficient in dim.terms:
+            term = None if coefficient == 1 and factors else self.slot(coefficient)
+            for atom in factors:
+                term = self._atom(atom) if term is None else self._emit(SizeOp.MUL, term, self._atom(atom))
+            assert term is not None
+            total = term if total is None else self._emit(SizeOp.ADD, total, term)
+        if total is None:
+            raise KeyError("?")
+        return total
+
+    def _atom(self, atom: Atom) -> int:
+        if atom.op == "symbol":
+            return self.symbols[atom.name]
+        first, *rest = [self.slot(argument) for argument in atom.args]
+        for other in rest:
+            first = self._emit(_OPS[atom.op], first, other)
+        return first
+
+    def _emit(self, op: SizeOp, a: int, b: int) -> int:
+        self.ops.append((op, a, b))
+        return len(self.symbols) + len(self.ops) - 1

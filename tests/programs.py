@@ -1,0 +1,24 @@
+"""Programs of core graphs on one target, as tests want them."""
+
+from __future__ import annotations
+
+from assay.ir.graph import Graph
+from assay.runtime.pipeline import Settings, compiled, optimized, placed
+from assay.runtime.program import Program
+from assay.targets.base import Target
+from assay.targets.reference import ReferenceTarget
+
+
+def settings_for(target: Target) -> Settings:
+    """A chain of the target and the oracle."""
+    return Settings((target,) if target.name == "reference" else (target, ReferenceTarget()))
+
+
+def placed_on(target: Target, graph: Graph) -> Program:
+    """The graph as it is."""
+    return placed(graph, settings_for(target))
+
+
+def compiled_on(target: Target, graph: Graph) -> Program:
+    """The graph after all passes."""
+    return compiled(optimized(graph, "exact"), settings_for(target)).program

@@ -1,0 +1,168 @@
+"""docs/writing-a-target.md: the target that it builds works as it stands there."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from assay.ir.dtypes import f32
+from assay.ir.graph import Graph
+from assay.ir.types import TensorType
+from assay.limits import DEFAULT
+from assay.ops.builder import Builder
+from assay.runtime import targets
+from assay.runtime.session import Session, SessionOptions
+
+PAGE = Path(__file__).parent.parent / "docs" / "writing-a-target.md"
+X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
+
+
+def code(language: str) -> str:
+    """The first block of a language."""
+    return PAGE.read_text().split(f"```{language}\n", 1)[1].split("```", 1)[0]
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which the target is installed."""
+    folder = tmp_path_factory.mktemp("abacus")
+    (folder / "abacus.py").write_text(code("python"))
+    about = folder / "abacus-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: abacus\nVersion: 1.0\n")
+    group, line = code("toml").strip().splitlines()
+    assert group == '[project.entry-points."assay.targets"]'
+    (about / "entry_points.txt").write_text("[assay.targets]\n" + line.replace('"', "") + "\n")
+    return folder
+
+
+@pytest.fixture
+def abacus(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The target, entered for this test."""
+    monkeypatch.syspath_prepend(package)
+    import abacus as module  # pyright: ignore[reportMissingImports]
+
+    monkeypatch.setitem(targets._OWN, "abacus", module.Abacus)
+    yield module
+    sys.modules.pop("abacus")
+
+
+def assay(package: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(package), str(Path(__file__).parent.parent / "src")])
+    command = [sys.executable, "-m", "assay.cli", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path})
+
+
+def test_it_is_short() -> None:
+    assert len(code("python").splitlines()) < 150
+
+
+def test_it_is_found_by_its_entry_point(package: Path) -> None:
+    found = assay(package, "targets")
+    assert found.returncode == 0, found.stderr
+    assert "abacus" in found.stdout
+
+
+def test_the_official_suite_passes_by_fallback(package: Path, tmp_path: Path) -> None:
+    records = tmp_path / "records.jsonl"
+    outcome = assay(
+        package, "conformance", "--target", "abacus", "--json", str(records), "--docs", str(tmp_path / "page.md")
+    )
+    lines = [json.loads(line) for line in records.read_text().splitlines()]
+    summary = lines[-1]
+    assert outcome.returncode == 0, outcome.stdout[-2000:] + outcome.stderr[-2000:]
+    assert summary["surprises"] == 0
+    node = summary["engines"]["abacus"]["passed"]["node"]
+    assert node["of"] >= 1800
+    assert node["passed"] == node["of"] - 6  # Bernoulli draws random numbers
+    assert 0 < summary["engines"]["abacus"]["native"]["node"]["passed"] < node["of"]
+
+
+# --- transfers, counted by hand
+
+
+def whole() -> Graph:
+    """relu(x · 2 + 1): one segment; numbers are constants, which are no transfers of a run."""
+    b = Builder()
+    x = b.input(TensorType(f32, (2, 3)))
+    return b.finish("g", [x], [b.relu(b.add(b.mul(x, 2.0), 1.0))], input_names=("x",), output_names=("y",))
+
+
+def split() -> Graph:
+    """exp in between: there and back twice."""
+    b = Builder()
+    x = b.input(TensorType(f32, (2, 3)))
+    y = b.mul(b.exp(b.add(x, x)), 2.0)
+    return b.finish("g", [x], [y], input_names=("x",), output_names=("y",))
+
+
+def kept() -> Graph:
+    """What the second segment needs of the first is still there: it is not moved again."""
+    b = Builder()
+    x, w = b.input(TensorType(f32, (2, 3))), b.input(TensorType(f32, (3, 4)))
+    first = b.matmul(x, w)
+    y = b.mul(first, b.exp(first))
+    return b.finish("g", [x, w], [y], input_names=("x", "w"), output_names=("y",))
+
+
+UP, DOWN = ("host", "abacus"), ("abacus", "host")
+COUNTED: list[tuple[Callable[[], Graph], list[tuple[tuple[str, str], int]]]] = [
+    (whole, [(UP, 24), (DOWN, 24)]),
+    (split, [(UP, 24), (DOWN, 24), (UP, 24), (DOWN, 24)]),
+    (kept, [(UP, 24), (UP, 48), (DOWN, 32), (UP, 32), (DOWN, 32)]),
+]
+
+
+@pytest.mark.parametrize(("make", "expected"), COUNTED)
+def test_transfers_are_counted_rightly(
+    make: Callable[[], Graph], expected: list[tuple[tuple[str, str], int]], abacus: ModuleType
+) -> None:
+    graph = make()
+    feeds: dict[str, Any] = {"x": X, "w": np.ones((3, 4), np.float32)}
+    feeds = {name: feeds[name] for name in graph.input_names}
+    session = Session(graph, SessionOptions(target="abacus"))
+    found = session.run(feeds)
+    moved = session.transfers
+    assert moved is not None
+    assert [((each.source, each.destination), each.bytes) for each in moved.entries] == expected
+    assert moved.bytes == sum(count for _, count in expected)
+    assert all(each.seconds > 0 for each in moved.entries)
+    right = Session(graph, SessionOptions(target="reference")).run(feeds)
+    np.testing.assert_allclose(found["y"], right["y"], rtol=1e-6)
+
+
+def test_a_chain_ends_at_the_oracle_and_keeps_every_reason(abacus: ModuleType) -> None:
+    b = Builder()
+    x = b.input(TensorType(f32, (2, 3)))
+    graph = b.finish("g", [x], [b.nonzero(b.exp(b.mul(x, x)))], input_names=("x",), output_names=("y",))
+    session = Session(graph, SessionOptions(target="abacus,cpu"))
+    placed = {each.node.op: each for each in session._latest.plan.placements}
+    assert {op: each.target for op, each in placed.items()} == {"mul": "abacus", "exp": "cpu", "nonzero": "reference"}
+    assert [each.target for each in placed["nonzero"].refusals] == ["abacus", "cpu"]
+    assert placed["nonzero"].reason.startswith("abacus: the abacus does not know nonzero; cpu: ")
+    assert [each.target for each in placed["exp"].refusals] == ["abacus"]
+    np.testing.assert_array_equal(session.run({"x": X})["y"], np.nonzero(np.exp(X * X)))
+
+
+def test_weights_are_moved_once(abacus: ModuleType) -> None:
+    graph = kept()
+    chain = targets.make_chain("abacus", "exact", DEFAULT)
+    from assay.runtime.pipeline import Settings, compiled
+
+    program = compiled(graph, Settings(chain)).program
+    weight = np.full((3, 4), 2.0, np.float32)
+    bound = program.bind({graph.inputs[1]: weight})
+    expected = (X @ weight) * np.exp(X @ weight)
+    weight[:] = 0  # it lies on the abacus by now
+    np.testing.assert_allclose(bound.run([X])[0], expected, rtol=1e-6)
+    assert bound.transfers is not None
+    assert [each.bytes for each in bound.transfers.entries] == [24, 32, 32, 32]
