@@ -123,6 +123,10 @@ REFUSED = [
         for shape, axis, places in (((0, 0), 0, (0,)), ((0, 3), 1, (0, 5)), ((3, 0), 0, (-4,)))
         for constants in ((), (1,))
     ),
+    *(
+        Case("ScatterND", [f(*shape), np.array(places, np.int64), f(len(places), *shape[len(places[0]) :])])
+        for shape, places in (((0, 0), [[0]]), ((3, 0), [[1], [3]]), ((2, 3, 0), [[0, 1], [0, -4]]))
+    ),
     Case("Conv", [f(1, 1, 2), f(1, 1, 4)]),
     Case("LpPool", [f(1, 1, 2)], {"kernel_shape": [4]}),
 ]

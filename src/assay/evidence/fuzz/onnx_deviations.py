@@ -149,7 +149,7 @@ def _keeps_sizes(attrs: Attrs, inputs: Inputs) -> bool:
 
 def _fills_nothing(attrs: Attrs, inputs: Inputs) -> bool:
     axes = attrs.get("axes", range(inputs[0].ndim))
-    sizes = inputs[3].tolist() if _given(inputs, 3) else []
+    sizes: list[int] = inputs[3].tolist() if _given(inputs, 3) else []
     return any(inputs[0].shape[axis] == 0 and size > 0 for axis, size in zip(axes, sizes, strict=False))
 
 
@@ -276,6 +276,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
     ),
     Deviation((ORT,), ("MeanVarianceNormalization",), "onnxruntime divides zero by zero", _has_single_elements),
     Deviation((ORT,), ("GridSample",), "onnxruntime refuses empty images", _is_empty),
+    Deviation((ORT,), ("GatherND",), "onnxruntime looks at no position where nothing is taken", _is_empty),
     Deviation(
         (ORT,),
         ("MaxPool", "AveragePool", "LpPool"),
