@@ -127,6 +127,11 @@ REFUSED = [
         Case("ScatterND", [f(*shape), np.array(places, np.int64), f(len(places), *shape[len(places[0]) :])])
         for shape, places in (((0, 0), [[0]]), ((3, 0), [[1], [3]]), ((2, 3, 0), [[0, 1], [0, -4]]))
     ),
+    *(
+        Case("Split", [f(*shape), i64(*sizes)], {"axis": -1}, outputs=2, opset=18, constants=constants)
+        for shape, sizes in (((3, 1), (1, 1)), ((3, 4), (1, 1)), ((0, 3), (3, 1)))
+        for constants in ((), (1,))
+    ),
     Case("Conv", [f(1, 1, 2), f(1, 1, 4)]),
     Case("LpPool", [f(1, 1, 2)], {"kernel_shape": [4]}),
 ]

@@ -208,6 +208,12 @@ DEVIATIONS: tuple[Deviation, ...] = (
         "peers refuse an open size beside one that is zero: the standard is silent",
         _is_empty,
     ),
+    Deviation(
+        (REFERENCE,),
+        ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"),
+        "the evaluator takes an ignored class of -1 for none",
+        lambda a, i: a.get("ignore_index") == -1 and not _given(i, 2),
+    ),
     Deviation((ORT,), ("Loop",), "onnxruntime gives what no round made without its axes", _makes_no_round),
     Deviation(PEERS, _RECURRENT, "the last state of an empty sequence is not what it began with", _has_no_steps),
     Deviation(

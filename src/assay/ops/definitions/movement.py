@@ -407,6 +407,10 @@ def _split_shape(x: Fact, *, sizes: Sequence[int], axis: int) -> list[Shape]:
 
 def _split_parts(b: Any, x: Any, *, sizes: Sequence[int], axis: int) -> Any:
     ends = np.cumsum(sizes).tolist()
+    if not isinstance(b.size(x, axis), int):
+        b.require(
+            b.eq(b.size(x, axis), sum(sizes)), message="an axis is split into pieces of another size than its own"
+        )
     return tuple(b.slice(x, [end - size], [end], [1], axes=(axis,)) for size, end in zip(sizes, ends, strict=True))
 
 
