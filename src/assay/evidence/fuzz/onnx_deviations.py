@@ -46,6 +46,10 @@ def _counts_from_the_end_of_nothing(attrs: Attrs, inputs: Inputs) -> bool:
     return inputs[0].size == 0 and bool((np.asarray(axes) < 0).any())
 
 
+def _has_nan(attrs: Attrs, inputs: Inputs) -> bool:
+    return bool(np.isnan(inputs[0]).any())
+
+
 def _given(inputs: Inputs, index: int) -> bool:
     return index < len(inputs) and inputs[index] is not None
 
@@ -90,6 +94,19 @@ def _window_fits_nowhere(attrs: Attrs, inputs: Inputs) -> bool:
     room = [sizes[i] + pads[i] + pads[i + len(kernel)] - (kernel[i] - 1) * spread[i] for i in axes]
     rounds_down = not attrs.get("ceil_mode") and not attrs.get("auto_pad", "NOTSET").startswith("SAME")
     return rounds_down and min(room) < 1
+
+
+def _pads_by_less_than_nothing(attrs: Attrs, inputs: Inputs) -> bool:
+    kernel, sizes = attrs["kernel_shape"], inputs[0].shape[2:]
+    ones = [1] * len(kernel)
+    steps, spread = attrs.get("strides", ones), attrs.get("dilations", ones)
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, spread, strict=True)]
+    total = [(-(-size // s) - 1) * s + span - size for size, s, span in zip(sizes, steps, spans, strict=True)]
+    return attrs.get("auto_pad", "NOTSET").startswith("SAME") and min(total) < 0
+
+
+def _is_uneven(pads: Sequence[int]) -> bool:
+    return list(pads[: len(pads) // 2]) != list(pads[len(pads) // 2 :])
 
 
 def _reflects_again(attrs: Attrs, inputs: Inputs) -> bool:
@@ -172,7 +189,7 @@ def _leaves_one_pixel(attrs: Attrs, inputs: Inputs) -> bool:
 
 
 DEVIATIONS: tuple[Deviation, ...] = (
-    Deviation((ORT,), ("Hardmax",), "onnxruntime overlooks NaN, the largest", lambda a, i: bool(np.isnan(i[0]).any())),
+    Deviation((ORT,), ("Hardmax",), "onnxruntime overlooks NaN, the largest", _has_nan),
     Deviation((ORT,), ("Slice",), "onnxruntime takes the largest integer for the first place", _goes_back_from_the_end),
     Deviation(
         (ORT,),
@@ -235,8 +252,8 @@ DEVIATIONS: tuple[Deviation, ...] = (
         "onnxruntime takes odd sizes and four axes alone",
         lambda a, i: a["size"] % 2 == 0 or i[0].ndim != 4,
     ),
-    Deviation((ORT,), ("TopK",), "onnxruntime overlooks NaN, the largest", lambda a, i: bool(np.isnan(i[0]).any())),
-    Deviation((ORT,), ("ArgMax", "ArgMin"), "onnxruntime may overlook NaN", lambda a, i: bool(np.isnan(i[0]).any())),
+    Deviation((ORT,), ("TopK",), "onnxruntime overlooks NaN, the largest", _has_nan),
+    Deviation((ORT,), ("ArgMax", "ArgMin"), "onnxruntime may overlook NaN", _has_nan),
     Deviation(
         (ORT,),
         ("Softmax", "LogSoftmax"),
@@ -254,6 +271,18 @@ DEVIATIONS: tuple[Deviation, ...] = (
         tuple(f"Global{kind}Pool" for kind in ("Average", "Max", "Lp")),
         "onnxruntime refuses empty images",
         lambda a, i: 0 in i[0].shape[2:],
+    ),
+    Deviation(
+        PEERS,
+        ("MaxPool", "AveragePool", "LpPool"),
+        "peers crop, refuse or leave alone what SAME padding makes smaller, each op in its own way",
+        _pads_by_less_than_nothing,
+    ),
+    Deviation(
+        (REFERENCE,),
+        ("MaxPool",),
+        "the evaluator moves windows by uneven padding",
+        lambda a, i: _is_uneven(a.get("pads", ())),
     ),
     Deviation(
         (REFERENCE,),
@@ -287,7 +316,12 @@ DEVIATIONS: tuple[Deviation, ...] = (
         _cancels,
     ),
     Deviation((ORT,), ("MeanVarianceNormalization",), "onnxruntime divides zero by zero", _has_single_elements),
-    Deviation((ORT,), ("GridSample",), "onnxruntime refuses empty images", _is_empty),
+    Deviation(
+        (ORT,),
+        ("GridSample",),
+        "onnxruntime refuses a batch of no images",
+        lambda a, i: i[0].size == 0 and 0 not in i[0].shape[2:],
+    ),
     Deviation((ORT,), ("GatherND",), "onnxruntime looks at no position where nothing is taken", _is_empty),
     Deviation(
         (ORT,),
@@ -309,6 +343,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         lambda a, i: i[0].dtype.kind == "f" and bool(np.isinf(i[0]).any()),
     ),
     Deviation((REFERENCE,), ("TopK",), "the evaluator takes counts that an axis does not have", _asks_for_too_many),
+    Deviation((ORT,), ("Unique",), "onnxruntime takes everything beside NaN for equal", _has_nan),
     Deviation((REFERENCE,), ("Unique",), "the evaluator leaves empty tensors their axes", _is_empty),
     Deviation(
         (REFERENCE,),
