@@ -64,6 +64,12 @@ def _goes_back_from_the_end(attrs: Attrs, inputs: Inputs) -> bool:
     return any(end in _LARGEST and step < 0 for end, step in pairs)
 
 
+def _goes_back_from_before(attrs: Attrs, inputs: Inputs) -> bool:
+    axes = inputs[3].tolist() if _given(inputs, 3) else range(inputs[1].size)
+    rows = zip(inputs[1].tolist(), axes, inputs[4].tolist(), strict=True)
+    return any(step < 0 and start < -inputs[0].shape[axis] for start, axis, step in rows)
+
+
 def _leaves_open(attrs: Attrs, inputs: Inputs) -> bool:
     """Whether any number would do for the size that a Reshape is to find."""
     wanted = [inputs[0].shape[i] if size == 0 else size for i, size in enumerate(inputs[1].tolist())]
@@ -191,6 +197,12 @@ def _leaves_one_pixel(attrs: Attrs, inputs: Inputs) -> bool:
 DEVIATIONS: tuple[Deviation, ...] = (
     Deviation((ORT,), ("Hardmax",), "onnxruntime overlooks NaN, the largest", _has_nan),
     Deviation((ORT,), ("Slice",), "onnxruntime takes the largest integer for the first place", _goes_back_from_the_end),
+    Deviation(
+        (REFERENCE,),
+        ("Slice",),
+        "the evaluator starts nowhere where the standard starts at the first place",
+        _goes_back_from_before,
+    ),
     Deviation(
         (ORT,),
         (*_REDUCERS, "ArgMax", "ArgMin"),
