@@ -15,6 +15,8 @@ from assay.evidence.fuzz.onnx_cases import random_case
 from assay.evidence.fuzz.onnx_deviations import ORT, REFERENCE, Deviation
 from assay.evidence.fuzz.onnx_verdict import deviating, judged_outputs
 from assay.evidence.fuzz.report import Job
+from assay.evidence.fuzz.torch_program import Leaf, Program, Step
+from assay.evidence.fuzz.torch_verdict import judge
 from assay.ops import CORE
 
 
@@ -61,6 +63,33 @@ def test_a_wrong_op_shows_in_models() -> None:
     case = random_case(5, 7)
     assert "Sum" in case.ops
     assert onnx_verdict.judge(case, ("reference",))["reference"].status in ("wrong", "split")
+
+
+# --- what eager itself might as well have given
+
+
+def judged(text: str, leaf: str, target: str = "cpu") -> str:
+    """The verdict on a program of one argument and one statement."""
+    program = Program(
+        (Leaf("x0", "argument", f"{leaf}.requires_grad_()"),), (Step(f"v1 = {text}", ("v1",)),), ("v1",), grad=True
+    )
+    return judge(program, target).status
+
+
+def test_what_eager_gives_for_nan_depends_on_where_it_lies() -> None:
+    """The last elements of a tensor go through another loop than the first."""
+    assert judged("F.elu(x0)", 'torch.full((35,), float("nan"))') == "pass"
+
+
+def test_the_rounding_of_a_sum_is_relative_to_its_terms() -> None:
+    assert judged("torch.reciprocal(F.group_norm(x0, 4))", "torch.randn(2, 4, 5, 5)") == "pass"
+
+
+def test_neither_excuses_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = CORE["exp"]
+    wrong = replace(right, reference=lambda x: right.reference(x) * 1.0001)
+    monkeypatch.setitem(CORE.table, "exp", wrong)
+    assert judged("torch.exp(x0)", "torch.randn(35)", "reference") == "wrong"
 
 
 # --- whose answer counts for what

@@ -118,3 +118,34 @@ def test_batch_norms_lie_as_those_of_eager_do(order: tuple[int, ...], training: 
         mine, theirs = compiled(*given[0]), function(*given[1])
         torch.testing.assert_close(mine, theirs)
         assert [strides(each) for each in mine] == [strides(each) for each in theirs]
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("order", [(1, 0, 2), (2, 1, 0), (0, 2, 1)])
+def test_losses_of_single_pixels_lie_plainly(order: tuple[int, ...], target: str) -> None:
+    """Whatever order the axes of their targets lie in."""
+    chosen = torch.zeros(2, 3, 4, dtype=torch.int64).permute(order)
+    x = torch.randn(chosen.shape[0], 3, *chosen.shape[1:])
+
+    def function(x: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(x, chosen, reduction="none")
+
+    compiled = torch.compile(function, backend="assay", options={"target": target, "cache": False})
+    mine, theirs = compiled(x, chosen), function(x, chosen)
+    torch.testing.assert_close(mine, theirs)
+    assert strides(mine) == strides(theirs)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_a_view_follows_its_argument_wherever_that_lies(target: str) -> None:
+    """In memory of its own, in the middle of another, and at its end."""
+
+    def function(x: torch.Tensor) -> Any:
+        return x.detach(), x[1:], x.t()[:2], x.view(-1)[2:5]
+
+    compiled = torch.compile(function, backend="assay", options={"target": target, "cache": False})
+    whole = torch.randn(9, 2)
+    for x in (whole[4:], torch.randn(5, 2), whole[2:7], whole[:5]):
+        mine, theirs = compiled(x), function(x)
+        assert [each.data_ptr() for each in mine] == [each.data_ptr() for each in theirs]
+        torch.testing.assert_close(mine, theirs)

@@ -137,6 +137,27 @@ def test_whole_numbers_by_zero(name: str, target: str) -> None:
             run(some, zero)
 
 
+# --- numbers that are none
+
+OF_NAN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sign": torch.sign,
+    "sgn": torch.sgn,
+    "norm": lambda x: torch.norm(x, p=1, dim=0),
+    "l1_loss": lambda x: F.l1_loss(x, x.detach().flip(0)),
+    "smooth_l1_loss": lambda x: F.smooth_l1_loss(x, x.detach().flip(0), beta=2.0),
+    "smooth_l1_loss, summed": lambda x: F.smooth_l1_loss(x, x.detach().flip(0), reduction="sum"),
+    "huber_loss": lambda x: F.huber_loss(x, x.detach().flip(0)),
+}
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", OF_NAN)
+def test_nan_and_its_gradients(name: str, dtype: torch.dtype, target: str) -> None:
+    special = [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1.5, -2.0, float("nan")]
+    agree(compiled(OF_NAN[name], target), OF_NAN[name], torch.tensor(special, dtype=dtype))
+
+
 # --- losses without weight
 
 LOGITS = torch.tensor([[0.5, -1.0, 2.0, 0.25], [1.0, 0.0, -0.5, 1.5], [-2.0, 0.75, 0.5, 1.0]])
