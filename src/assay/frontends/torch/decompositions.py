@@ -184,7 +184,7 @@ def wide_gradients() -> Generator[None]:
 def laid_out_batch_norms() -> Generator[None]:
     """Inside, the result of a batch norm lies in memory as eager's does: with channels last where the input has them,
     else plainly. torch's rule for its strides follows the input's, whatever they are."""
-    overload = torch.ops.aten.batch_norm.default
+    overload: Any = torch.ops.aten.batch_norm.default
 
     def batch_norm(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         result = overload._op_dk(DispatchKey.CompositeImplicitAutograd, x, *args, **kwargs)
