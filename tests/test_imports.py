@@ -12,7 +12,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "assay"
 
 # Lowest first. A module imports from its own layer and from lower ones.
 LAYERS = [
-    {"errors", "limits", "memory", "needs", "processes", "store", "units"},
+    {"errors", "limits", "memory", "needs", "processes", "store", "svg", "units"},
     {"ir"},
     {"ops"},
     {"passes"},

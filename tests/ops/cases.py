@@ -13,10 +13,10 @@ from assay.evidence.compare.arrays import bounds
 from assay.ir import dtypes
 from assay.ir.dtypes import DType
 from assay.ops import CORE
-from assay.ops.registry import OpDef, Sample, carrier, complete_attrs, evaluate
+from assay.ops.registry import Effect, OpDef, Sample, carrier, complete_attrs, evaluate
 from assay.targets.cpu.ops import CPU_OPS
 
-OPS = [definition for definition in (*CORE, *CPU_OPS) if not definition.regions and not definition.effects]
+OPS = [definition for definition in (*CORE, *CPU_OPS) if not definition.regions and definition.effect is Effect.PURE]
 """Core ops, and those that targets own."""
 
 

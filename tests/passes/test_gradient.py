@@ -15,7 +15,7 @@ from assay.ir.graph import Value
 from assay.ir.types import TensorType
 from assay.ops import CORE
 from assay.ops.builder import Builder
-from assay.ops.registry import FactMissing, OpDef, Sample
+from assay.ops.registry import Effect, FactMissing, OpDef, Sample
 from assay.passes.gradient import gradients
 from assay.targets.reference import ReferenceTarget
 
@@ -42,7 +42,7 @@ def differentiable(definition: OpDef) -> bool:
     ):
         return False
     main = next(iter(definition.typevars))
-    return definition.results[0] == main and not definition.effects
+    return definition.results[0] == main and definition.effect is Effect.PURE
 
 
 OPS = [definition for definition in CORE if differentiable(definition) and definition.name not in AT_KINKS]

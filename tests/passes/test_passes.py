@@ -7,16 +7,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ops.cases import allowed, outcome, samples, told
+from ops.knowledge import views
+from targets.test_cpu import given, single
 
+from assay.evidence.compare.arrays import closeness
 from assay.ir import dtypes
 from assay.ir.dims import symbol
-from assay.ir.graph import Graph, Origin
+from assay.ir.graph import Graph, Node, Origin, fresh_ids
 from assay.ir.types import TensorType
 from assay.ir.verify import verify
+from assay.limits import DEFAULT
+from assay.ops import CORE
 from assay.ops.builder import Builder
+from assay.ops.levels import core_level
+from assay.ops.registry import Effect, effect_of
 from assay.passes import STANDARD, apply
 from assay.passes.cse import cse
 from assay.passes.dce import dce
+from assay.passes.decompose import decompose
 from assay.passes.fold import fold
 from assay.passes.hoist import hoist
 from assay.passes.simplify import simplify
@@ -160,12 +169,51 @@ def test_random_numbers_are_neither_merged_nor_folded_away() -> None:
 def test_what_acts_is_never_dropped() -> None:
     def checked(b: Builder, x: Any) -> Any:
         b.require(b.lt(x, 9.0), message="too large")
-        b.opaque(target="aten.rand.default", args=((2,),), kwargs=(), kinds=("f32[2]",), reason="draws", acts=True)
+        b.opaque(
+            target="aten.rand.default", args=((2,),), kwargs=(), kinds=("f32[2]",), reason="draws", effect="observable"
+        )
         b.opaque(target="aten.ones.default", args=((2,),), kwargs=(), kinds=("f32[2]",), reason="no lowering")
         return b.neg(x)
 
     left = dce(build(checked))
     assert ops(left) == ["lt", "require", "opaque", "neg"]
+
+
+def test_a_check_in_a_body_is_never_dropped() -> None:
+    def checked(b: Builder, x: Any) -> Any:
+        then, other = b.child(), b.child()
+        small = then.require(then.lt(x, 9.0), message="too large")
+        regions = then.finish("then", [], [small]), other.finish("else", [], [other.lt(x, 9.0)])
+        b.emit("branch", b.lt(b.reduce_sum(x), 1.0), regions=regions)
+        assert effect_of(b.nodes[-1]) is Effect.OBSERVABLE
+        return b.neg(x)
+
+    graph = build(checked)
+    assert ops(dce(graph)) == ops(graph)
+    assert "require" in [node.op for node in dce(graph).walk()]
+
+
+@pytest.mark.parametrize(
+    ("make", "effect"),
+    [
+        (lambda b, x: b.exp(x), Effect.PURE),
+        (lambda b, x: b.gcd(b.cast(x, dtype=dtypes.i64), 2), Effect.PURE),
+        (lambda b, x: b.fresh_seed(), Effect.ORDERED),
+        (lambda b, x: b.opaque(x, **OPAQUE), Effect.ORDERED),
+        (lambda b, x: b.opaque(x, **OPAQUE, effect="observable"), Effect.OBSERVABLE),
+        (lambda b, x: b.require(b.lt(x, 1.0), message=""), Effect.OBSERVABLE),
+        (body_reads_outer, Effect.PURE),
+    ],
+)
+def test_the_effect_of_a_node_is_one_of_three(make: Callable[[Builder, Any], Any], effect: Effect) -> None:
+    assert max((effect_of(node) for node in build(make).nodes), key=list(Effect).index) is effect
+
+
+OPAQUE: dict[str, Any] = {"target": "aten.neg", "args": ("%0",), "kwargs": (), "kinds": ("f32[2]",), "reason": ""}
+
+
+def test_an_op_that_is_not_known_yet_is_ordered() -> None:
+    assert effect_of(Node("aten.rand.default", (), (), Origin("o"))) is Effect.ORDERED
 
 
 def test_hoisting_cuts_off_what_static_inputs_determine() -> None:
@@ -183,3 +231,37 @@ def test_hoisting_cuts_off_what_static_inputs_determine() -> None:
     whole = ReferenceTarget().compile(graph).run([array, weights])
     for mine, expected in zip(ReferenceTarget().compile(rest).run([array, weights, *early]), whole, strict=True):
         np.testing.assert_array_equal(mine, expected)
+
+
+# --- origins say which passes touched a node
+
+
+@pytest.mark.parametrize(
+    ("make", "each", "passes"),
+    [
+        (twice, cse, {"exp": (), "add": ("cse",)}),
+        (reshaped_twice, simplify, {"reshape": ("simplify",)}),
+        (unused, dce, {"neg": ()}),
+    ],
+)
+def test_a_changed_node_names_the_pass_once(
+    make: Callable[[Builder, Any], Any], each: Callable[[Graph], Graph], passes: dict[str, tuple[str, ...]]
+) -> None:
+    assert {node.op: node.origin.passes for node in dce(apply(build(make), [each])).nodes} == passes
+
+
+@pytest.mark.parametrize("op", ["rnn", "gru", "lstm", "batch_norm", "softmax", "max_pool", "dynamic_quantize"])
+def test_decompose_puts_milli_ops_in_the_place_of_a_composite(op: str) -> None:
+    """Also where two results are one value of the parts, or a result is an argument: a layer over no steps."""
+    for dtype, sample, rng in samples(CORE[op]):
+        if dtype is not dtypes.f32:
+            continue
+        graph = single(CORE[op], sample, next(view for view in views(rng, CORE[op], sample) if view.level == "shapes"))
+        parts = decompose(graph, lambda node: False, fresh_ids(graph), DEFAULT)
+        verify(parts, core_level)
+        assert all(CORE[node.op].is_milli for node in parts.walk()), told(CORE[op], dtype, sample)
+        assert (parts.inputs, parts.outputs) == (graph.inputs, graph.outputs)
+        results = ReferenceTarget().compile(parts).run(list(given(sample, graph)))
+        for got, wanted in zip(results, outcome(CORE[op], sample), strict=True):
+            found = closeness(got, wanted, **allowed(CORE[op], sample, wanted))
+            assert found.ok, f"{told(CORE[op], dtype, sample)}: {found}"

@@ -220,7 +220,14 @@ def forged(store: Store, graph: Counted, change: Callable[[Graph], Graph]) -> No
 
 
 def opaque(graph: Graph, target: str) -> Graph:
-    attrs = {"target": target, "args": ("=/etc/passwd",), "kwargs": (), "kinds": ("f32[]",), "reason": "", "acts": True}
+    attrs = {
+        "target": target,
+        "args": ("=/etc/passwd",),
+        "kwargs": (),
+        "kinds": ("f32[]",),
+        "reason": "",
+        "effect": "observable",
+    }
     made = Value(900, TensorType(dtypes.f32, ()))
     return replace(graph, nodes=(*graph.nodes, Node("opaque", (), (made,), Origin("o"), attrs)))
 

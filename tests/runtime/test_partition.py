@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -107,6 +107,41 @@ def test_a_refused_composite_is_decomposed_and_asked_again() -> None:
 def test_origins_survive_the_decomposition() -> None:
     plan = partition(model(), (Picky("mul"), ReferenceTarget()), DEFAULT)
     assert all(p.node.origin.op for p in plan.placements)
+
+
+# --- order
+
+
+def segments_of(host: Callable[[Builder, Value], Value]) -> list[str]:
+    """Where parts run if `host`, which gives its input again, feeds a device op that feeds it, and once more apart."""
+    b = Builder()
+    x, y = b.input(WHOLE), b.input(WHOLE)
+    graph = b.finish("m", [x, y], [host(b, b.neg(host(b, x))), b.neg(host(b, y))])
+    plan = partition(graph, (Picky("neg"), ReferenceTarget()), DEFAULT)
+    for found in Program(plan, ReferenceTarget()).run([np.array([1, 2]), np.array([1, 2])]):
+        np.testing.assert_array_equal(np.abs(found), [1, 2])
+    return [segment.target.name for segment in plan.segments]
+
+
+WHOLE = TensorType(dtypes.i64, (2,))
+
+
+def divisor(b: Builder, x: Value) -> Value:
+    """By a host op that reads nothing but its inputs."""
+    return b.gcd(x, 0)
+
+
+def checked(b: Builder, x: Value) -> Value:
+    """By a host op that may raise."""
+    return b.where(b.require(b.lt(x, 9), message="too large"), x, 0)
+
+
+def test_host_ops_without_effects_run_when_they_can() -> None:
+    assert segments_of(divisor) == ["reference", "picky", "reference"]
+
+
+def test_host_ops_with_effects_keep_their_order() -> None:
+    assert segments_of(checked) == ["reference", "picky", "reference", "picky"]
 
 
 # --- nothing is dropped

@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
 from assay.evidence.records import Case, Record
 from assay.evidence.sweep.jobs import Job
 from assay.evidence.sweep.machine import environment
 from assay.evidence.sweep.measure import measure
 from assay.evidence.sweep.subjects import Subject, Trainee
+from assay.frontends.torch.private.ops import pytree
 from assay.frontends.torch.types import dtype_of
 from assay.zoo.torch.model import mean_square
 

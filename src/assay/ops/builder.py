@@ -18,7 +18,7 @@ from assay.ir.facts import SMALL, Fact, is_symbolic, tracked
 from assay.ir.graph import Graph, Node, Origin, Value, captured
 from assay.ir.types import Shape, TensorType, Type, UnknownType
 from assay.limits import DEFAULT, Limits
-from assay.ops.registry import CORE, OPS, FactMissing, OpDef, as_results, carrier, complete_attrs, evaluate
+from assay.ops.registry import CORE, OPS, Effect, FactMissing, OpDef, as_results, carrier, complete_attrs, evaluate
 
 Operand = Any
 """A Value, None, or a number, list or array that becomes a constant."""
@@ -364,7 +364,9 @@ def _contents(
 ) -> list[Fact] | None:
     """The facts of the results with their contents, None if nothing is known of those."""
     tensors = [kind for kind in types if isinstance(kind, TensorType)]
-    if len(tensors) != len(types) or definition.regions or definition.effects or not all(map(_is_small, tensors)):
+    if len(tensors) != len(types) or not all(map(_is_small, tensors)):
+        return None
+    if definition.regions or definition.effect is not Effect.PURE:
         return None
     if definition.content is not None:
         known = definition.content(*facts, **attrs)

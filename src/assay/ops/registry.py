@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -14,6 +14,7 @@ from assay.ir import dtypes
 from assay.ir.dims import Expr
 from assay.ir.dtypes import Array, DType
 from assay.ir.facts import Fact
+from assay.ir.graph import Node
 from assay.ir.types import Shape, TensorType, Type, UnknownType
 
 
@@ -38,6 +39,17 @@ class Compute(Enum):
     NATIVE = "in the dtype itself, which already rounds correctly (or moves data only)"
     WIDE = "widened to f64, rounded once at the end"
     STORED = "on the bits of the stated dtype, also where floats are otherwise carried in f64"
+
+
+class Effect(StrEnum):
+    """What running an op does besides giving results. Each kind is bound by more than the one before it."""
+
+    PURE = "pure"
+    """Nothing: the same inputs give the same results, whenever and however often it runs, or not at all."""
+    ORDERED = "ordered"
+    """It uses something outside the graph: it runs in its order, once for each time that its results are used."""
+    OBSERVABLE = "observable"
+    """It also runs where nobody uses its results: it checks something, or draws random numbers."""
 
 
 class Sample(NamedTuple):
@@ -70,7 +82,10 @@ class Param:
 
 @dataclass(frozen=True, eq=False)
 class OpDef:
-    """The definition of one op. `parts` is its decomposition; None makes it a milli-op."""
+    """The definition of one op. `parts` is its decomposition; None makes it a milli-op.
+
+    One for the `host` runs there, by its reference: no target is expected to have it.
+    """
 
     name: str
     doc: str
@@ -90,7 +105,7 @@ class OpDef:
     samples: Samples
     host: bool
     regions: int
-    effects: bool
+    effect: Effect
 
     @property
     def is_milli(self) -> bool:
@@ -243,7 +258,7 @@ def op(
     samples: Samples = no_samples,
     host: bool = False,
     regions: int = 0,
-    effects: bool = False,
+    effect: Effect = Effect.PURE,
     **typevars: tuple[DType, ...],
 ) -> Callable[[Callable[..., Any]], OpDef]:
     """Define an op from its reference function: a core op, or one of a target (`into` its table).
@@ -285,7 +300,7 @@ def op(
             samples=samples,
             host=host,
             regions=regions,
-            effects=effects,
+            effect=effect,
         )
         into.add(definition)
         return definition
@@ -362,3 +377,14 @@ def carrier(kind: Type) -> Any:
 
 
 __all__ = ["CORE", "OPS", "Array", "Compute", "OpDef", "Ops", "Param", "Registry", "Sample", "Tolerance", "op"]
+
+
+def effect_of(node: Node) -> Effect:
+    """What running a node does, its bodies included. An op that is not known yet may use anything.
+
+    One definition may have nodes of several kinds; then the attribute `effect` says which.
+    """
+    definition = OPS.get(node.op)
+    own = Effect.ORDERED if definition is None else Effect(node.attrs.get("effect", definition.effect))
+    inner = (effect_of(each) for region in node.regions for each in region.nodes)
+    return max(own, *inner, key=list(Effect).index) if node.regions else own

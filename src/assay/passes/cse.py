@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from assay.ir.dtypes import is_array
 from assay.ir.graph import Graph, Node, Origin, Value
-from assay.ops import OPS
+from assay.ops.registry import Effect, effect_of
 from assay.passes.rewrite import Replaced
 
 _COMPARED_BYTES = 4096
@@ -63,8 +63,7 @@ def _with_origins(node: Node, merged: Sequence[Origin]) -> Node:
 
 
 def _mergeable(node: Node) -> bool:
-    definition = OPS.get(node.op)
-    return definition is not None and not definition.regions and not definition.effects
+    return not node.regions and effect_of(node) is Effect.PURE
 
 
 def _key(node: Node) -> Any:

@@ -1,8 +1,8 @@
 """Dead code: drops what no output needs.
 
-A node stays if one of its results is used by an output or by a node that stays, or if it acts (draws from
-a generator, checks a condition). Bodies are treated the same way. Constants and names that nothing refers
-to any more go too; inputs stay.
+A node stays if one of its results is used by an output or by a node that stays, or if its effect is
+observable (it draws from a generator, checks a condition). Bodies are treated the same way. Constants and
+names that nothing refers to any more go too; inputs stay.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from assay.ir.graph import Graph, Node, Value, used
+from assay.ops.registry import Effect, effect_of
 
 
 def dce(graph: Graph) -> Graph:
@@ -17,7 +18,7 @@ def dce(graph: Graph) -> Graph:
     live: set[Value] = set(graph.outputs)
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        if not live.isdisjoint(node.outputs) or node.attrs.get("acts", False):
+        if not live.isdisjoint(node.outputs) or effect_of(node) is Effect.OBSERVABLE:
             lean = _lean(node)
             live.update(used(lean))
             kept.append(lean)

@@ -1,6 +1,6 @@
 """Constant folding: what depends on constants alone is computed once, by the oracle.
 
-A node is folded if all its inputs are constants, it has no bodies and no effects, its results are
+A node is folded if all its inputs are constants, it has no bodies and no effects, is not for the host, its results are
 tensors of at most 64 MiB, and it is none that would blow up: an `expand`, which costs nothing at run time, or a
 dequantised matrix, which a target may rather read as it is stored. Weight-only work (transposes, casts) is hoisted
 out of the run this way.
@@ -18,7 +18,7 @@ from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType
 from assay.ops import OPS
-from assay.ops.registry import carrier, evaluate
+from assay.ops.registry import Effect, carrier, effect_of, evaluate
 
 _LARGEST = 64 << 20
 _MATRIX = 1 << 14
@@ -53,7 +53,7 @@ def _with_folded_bodies(node: Node, visible: Mapping[Value, Array]) -> Node:
 
 def _computed(node: Node, constants: Mapping[Value, Array]) -> tuple[Array, ...] | None:
     definition = OPS.get(node.op)
-    if definition is None or definition.regions or definition.effects or definition.host or _blows_up(node):
+    if definition is None or definition.host or node.regions or effect_of(node) is not Effect.PURE or _blows_up(node):
         return None
     if not all(value is None or value in constants for value in node.inputs):
         return None

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from assay.ir.graph import Graph, Node, Value, used
-from assay.ops import OPS
+from assay.ops.registry import Effect, effect_of
 
 
 class Hoisted(NamedTuple):
@@ -59,6 +59,5 @@ def settled(graph: Graph, static: Collection[Value]) -> set[Value]:
 
 
 def _movable(node: Node) -> bool:
-    definition = OPS.get(node.op)
-    plain = definition is not None and not definition.regions and not definition.effects and not node.regions
+    plain = not node.regions and effect_of(node) is Effect.PURE
     return plain and bool(node.inputs) and node.op != "expand"

@@ -59,7 +59,7 @@ def _transpose(ctx: _Context, node: Node) -> Node | Value | None:
         return source[0]
     if inner is None:
         return None
-    return replace(node, inputs=source, attrs={"perm": perm}, origin=node.origin.touched_by("simplify"))
+    return replace(node, inputs=source, attrs={"perm": perm})
 
 
 def _reshape(ctx: _Context, node: Node) -> Node | Value | None:
@@ -67,7 +67,7 @@ def _reshape(ctx: _Context, node: Node) -> Node | Value | None:
     inner = ctx.maker(node.inputs[0], "reshape")
     if unchanged is not None or inner is None:
         return unchanged
-    return replace(node, inputs=(inner.inputs[0], node.inputs[1]), origin=node.origin.touched_by("simplify"))
+    return replace(node, inputs=(inner.inputs[0], node.inputs[1]))
 
 
 def _concat(ctx: _Context, node: Node) -> Value | None:

@@ -16,8 +16,8 @@ from assay.ir.dims import symbols
 from assay.ir.graph import Graph, Node, Value, captured, used
 from assay.ir.types import TensorType, size_in_bytes, symbol_axes
 from assay.limits import Limits
-from assay.ops import OPS
 from assay.ops.lowering import adapt, parts_of
+from assay.ops.registry import Effect, effect_of
 from assay.runtime import islands
 from assay.runtime.placement import Placement, Refusal
 from assay.targets.base import Target
@@ -202,20 +202,13 @@ def _dependencies(
         if each.target != oracle:
             needs += [sources[name] for name in needed_symbols(each.node) if name in sources]
         before = {maker[value] for value in needs if value in maker} - {index}
-        if _acts(each.node):
+        if effect_of(each.node) is not Effect.PURE:
             before |= set() if acting is None else {acting}
             acting = index
         missing.append(len(before))
         for other in before:
             waiters[other].append(index)
     return missing, waiters
-
-
-def _acts(node: Node) -> bool:
-    definition = OPS.get(node.op)
-    if definition is None or node.op in ("opaque", "deferred") or definition.effects or definition.host:
-        return True
-    return any(_acts(inner) for region in node.regions for inner in region.nodes)
 
 
 def _segments(

@@ -95,6 +95,11 @@ class Compiled:
         made = (read_only(result) if is_array(result) else result for result in results)
         return self.program.bind(dict(zip(self.prelude.plan.graph.outputs, made, strict=True)))
 
+    def on_oracle(self) -> Compiled:
+        """The same programs, as prepared for their targets, computed by the oracle: what is wrong here is wrong by a
+        rewrite, not by a kernel."""
+        return Compiled(self.program.on_oracle(), self.prelude and self.prelude.on_oracle(), self.reads)
+
 
 # --- lower and pass
 

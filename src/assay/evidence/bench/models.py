@@ -244,7 +244,7 @@ def _exported(subject: Subject, module: Any, args: tuple[Any, ...], kwargs: dict
 def _exact(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Array]:
     """The outputs in f64. Changes the module."""
     torch = importlib.import_module("torch")
-    pytree = importlib.import_module("torch.utils._pytree")
+    from assay.frontends.torch.private.ops import pytree
 
     def wide(leaf: Any) -> Any:
         return leaf.double() if torch.is_tensor(leaf) and leaf.is_floating_point() else leaf
@@ -256,7 +256,7 @@ def _exact(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[A
 def arrays(nested: Any) -> list[Array]:
     """The tensors among the leaves of something nested, as arrays."""
     torch = importlib.import_module("torch")
-    pytree = importlib.import_module("torch.utils._pytree")
+    from assay.frontends.torch.private.ops import pytree
     from assay.frontends.torch.types import to_array
 
     return [to_array(leaf.detach()) for leaf in pytree.tree_leaves(nested) if torch.is_tensor(leaf)]

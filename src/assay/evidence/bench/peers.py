@@ -96,9 +96,9 @@ class Inductor(Eager):
 
     def __init__(self, material: Material, threads: int, target: str) -> None:
         super().__init__(material, threads, target)
-        importlib.import_module("torch._inductor.compile_fx")
-        config: Any = importlib.import_module("torch._inductor.config")
-        config.freezing = True
+        from assay.frontends.torch.private.dynamo import freeze_inductor
+
+        freeze_inductor()
 
     def prepare(self) -> None:
         """Compile, and make one call, since nothing is compiled before that."""

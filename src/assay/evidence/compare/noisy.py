@@ -8,11 +8,10 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from assay.evidence.compare.edges import EDGES, undecided
 from assay.evidence.compare.models import NOISE_FACTOR
+from assay.frontends.torch.private.ops import TorchDispatchMode, pytree, schema_of
 from assay.ir.dtypes import Array
 
 _EXACT = frozenset(
@@ -98,7 +97,7 @@ def _kept(value: Any) -> Any:
 
 def named_arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of an op's call by the names in its schema, defaults too."""
-    schema = func._schema.arguments
+    schema = schema_of(func).arguments
     given = {each.name: each.default_value for each in schema if each.has_default_value()}
     return {**given, **{each.name: value for each, value in zip(schema, args, strict=False)}, **kwargs}
 
@@ -139,7 +138,7 @@ class Noise(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        schema = func._schema
+        schema = schema_of(func)
         if func.overloadpacket.__name__ in _EXACT or _is_view(schema) or not _has_floats(args):
             return result
         for leaf in pytree.tree_leaves(result):

@@ -11,13 +11,13 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils import _pytree as pytree
 
 from assay.evidence.compare.noisy import Call, Noise, Seeing
 from assay.evidence.fuzz.torch_plain import PLAIN
 from assay.evidence.fuzz.torch_program import Program, Turn, namespace
 from assay.evidence.opinfo.cases import in_f64
 from assay.evidence.opinfo.verdicts import Outcome
+from assay.frontends.torch.private.ops import pytree
 from assay.frontends.torch.types import default_dtype
 
 _torch = cast(Any, torch)
@@ -47,7 +47,7 @@ def eager_story(program: Program) -> list[Seen]:
 
 def compiled_story(program: Program, backend: str, options: dict[str, Any] | None = None) -> list[Seen]:
     """What a backend of `torch.compile` does."""
-    _torch._dynamo.reset()
+    _torch.compiler.reset()
     dynamic = True if program.dynamic else None
     return _story(program, lambda model: _torch.compile(model, backend=backend, options=options, dynamic=dynamic), {})
 

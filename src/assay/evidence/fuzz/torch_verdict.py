@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._dynamo.utils import counters
 
 from assay.errors import AssayError
 from assay.evidence.compare.noisy import flips
@@ -22,6 +21,7 @@ from assay.evidence.fuzz.torch_story import (
 )
 from assay.evidence.opinfo.unit import reason_of
 from assay.evidence.opinfo.verdicts import Outcome, allowed, difference, no_farther
+from assay.frontends.torch.private.dynamo import counters
 
 _LEAST = (1e-5, 2e-6)
 """(relative, absolute): what a few float32 ops may differ by without further questions."""

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
 import torch
-from torch.testing._internal.common_device_type import precisionOverride, toleranceOverride
-from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.opinfo.core import DecorateInfo
-from torch.utils import _pytree as pytree
 
 from assay.errors import NotFound, hint_for
+from assay.evidence.opinfo.private import DecorateInfo, op_db, precisionOverride, toleranceOverride, unseeded
 from assay.evidence.opinfo.records import DTYPES, Unit
+from assay.frontends.torch.private.ops import pytree
 
 _TORCH_DTYPES = {
     "f32": torch.float32,
@@ -67,14 +64,8 @@ def function_of(unit: Unit) -> Callable[..., Any]:
     Some entries are an op behind a function that seeds first, into which dynamo does not look: it is made to do
     nothing, as every call is seeded anyway.
     """
-    for name, module in list(sys.modules.items()):
-        if name.startswith("torch.testing._internal") and hasattr(module, "wrapper_set_seed"):
-            vars(module)["wrapper_set_seed"] = _unseeded
+    unseeded()
     return _DATABASE[unit.op].op
-
-
-def _unseeded(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return function(*args, **kwargs)
 
 
 def samples(unit: Unit, limit: int | None = None) -> list[Sample]:

@@ -29,9 +29,9 @@ def list_units(ops: Sequence[str], dtypes: Sequence[str], grad: bool) -> list[Un
 
 def check_peers(names: Sequence[str]) -> None:
     """NotFound for a backend that dynamo does not have."""
-    from torch import _dynamo
+    import torch
 
-    known: list[str] = cast("Any", _dynamo).list_backends(exclude_tags=None)
+    known: list[str] = cast("Any", torch.compiler).list_backends(exclude_tags=None)
     for name in names:
         if name not in known:
             raise NotFound(f"dynamo has no backend '{name}'", hint=hint_for(name, known))

@@ -17,14 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch._dynamo.exc import BackendCompilerFailed, TorchDynamoException, Unsupported
-from torch._dynamo.utils import counters
-from torch.utils import _pytree as pytree
 
 from assay.evidence.opinfo.cases import Sample, fresh, function_of, in_f64, samples, tolerance
 from assay.evidence.opinfo.messages import EAGER, Begun, Compiled, Differentiable, Job, Loaded, Message, Settled
 from assay.evidence.opinfo.records import SELF, Verdict
 from assay.evidence.opinfo.verdicts import Outcome, difference, no_farther
+from assay.frontends.torch.private.dynamo import BackendCompilerFailed, TorchDynamoException, Unsupported, counters
+from assay.frontends.torch.private.ops import pytree
 from assay.frontends.torch.types import default_dtype
 from assay.runtime.torch.graphs import CompiledGraph, recording
 
@@ -204,7 +203,7 @@ class _UnitRun:
             return self._compiled(backend, [case], fullgraph=False)
 
     def _compiled(self, backend: str, cases: Sequence[Case], *, fullgraph: bool) -> _Ran:
-        _torch._dynamo.reset()
+        _torch.compiler.reset()
         counters.clear()
         options = {"target": self.job.target, "cache": False} if backend == SELF else None
         compiled = _torch.compile(_each(self.function), backend=backend, options=options, fullgraph=fullgraph)

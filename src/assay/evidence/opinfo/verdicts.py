@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from torch.testing import assert_close
-from torch.testing._comparison import default_tolerances
+
+from assay.evidence.opinfo.private import default_tolerances
 
 Tolerance = tuple[float, float]
 """(relative, absolute): the least that is allowed, beside torch's own defaults for a dtype."""

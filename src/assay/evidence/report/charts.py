@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from html import escape
 from textwrap import wrap
 
+from assay import svg
 from assay.evidence.records.schema import STATUSES
 
 _WIDE, _NARROW = 600, 340
@@ -33,7 +33,7 @@ class Picture:
     @property
     def box(self) -> str:
         """What tells a browser the size."""
-        return f'viewBox="0 0 {self.width} {self.height}"'
+        return svg.box(self.width, self.height)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +48,20 @@ class Chart:
     @property
     def inline(self) -> str:
         """The chart within a page, whose style shows one of the two."""
-        label = f'role="img" aria-label="{escape(self.title, quote=True)}"'
         drawn = {"wide": self.wide, "narrow": self.narrow}
         return "".join(
-            f'<svg class="chart {kind}" {picture.box} {label}>{picture.body}</svg>' for kind, picture in drawn.items()
+            svg.element("svg", each.body, class_=f"chart {kind}", viewBox=each.box, role="img", aria_label=self.title)
+            for kind, each in drawn.items()
         )
 
     def alone(self, style: str) -> str:
         """The chart as a file of its own."""
-        picture = self.wide
-        box = f'{picture.box} width="{picture.width}" height="{picture.height}" role="img"'
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" {box}>'
-        return f"{head}<title>{escape(self.title)}</title><style>{style}</style>{picture.body}</svg>\n"
+        inside = svg.title(self.title), svg.element("style", style), self.wide.body
+        size = {"width": self.wide.width, "height": self.wide.height}
+        picture = svg.element(
+            "svg", *inside, xmlns=svg.NAMESPACE, class_="chart", viewBox=self.wide.box, **size, role="img"
+        )
+        return f"{picture}\n"
 
 
 def _drawn(name: str, title: str, draw: Callable[[int], Picture]) -> Chart:
@@ -67,16 +69,16 @@ def _drawn(name: str, title: str, draw: Callable[[int], Picture]) -> Chart:
 
 
 def _text(x: float, y: float, text: str, anchor: str = "start", kind: str = "label") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" class="{kind}">{escape(text)}</text>'
+    return svg.text(float(x), float(y), text, text_anchor=anchor, class_=kind)
 
 
 def _bar(x: float, y: float, width: float, height: float, kind: str, tip: str) -> str:
-    box = f'x="{x:.1f}" y="{y:.1f}" width="{max(width, 0.5):.1f}" height="{height:.1f}"'
-    return f'<rect {box} class="{kind}"><title>{escape(tip)}</title></rect>'
+    sizes = float(x), float(y), max(float(width), 0.5), float(height)
+    return svg.rect(*sizes, svg.title(tip), class_=kind)
 
 
 def _line(x1: float, y1: float, x2: float, y2: float, kind: str = "grid") -> str:
-    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="{kind}"/>'
+    return svg.line(float(x1), float(y1), float(x2), float(y2), class_=kind)
 
 
 def _short(text: str, most: int) -> str:
@@ -160,9 +162,8 @@ def _speeds(speeds: Mapping[str, Sequence[tuple[str, float]]], values: Sequence[
         ordered = sorted(found, key=lambda each: (each[1], each[0]))
         step = (width - _RIGHT - _AXIS - 16) / max(len(ordered) - 1, 1)
         for rank, (name, value) in enumerate(ordered):
-            tip = f"{name} on {target}: {value:.2f}×"
-            dot = f'cx="{_AXIS + 8 + rank * step:.1f}" cy="{height(value):.1f}" r="3.2" class="t-{place % 6}"'
-            parts.append(f"<circle {dot}><title>{escape(tip)}</title></circle>")
+            tip = svg.title(f"{name} on {target}: {value:.2f}×")
+            parts.append(svg.dot(_AXIS + 8 + rank * step, height(value), 3.2, tip, class_=f"t-{place % 6}"))
     told = "each dot is a case, slowest first; above 1× the compiled model is faster"
     lines, end = _caption(bottom + 24, told, width)
     return Picture(width, end, "".join([*parts, *lines]))
@@ -270,11 +271,10 @@ def _step_lines(
         path = f"M{across(0):.1f} {up(0) + aside:.1f}"
         for fixes, models in steps:
             path += f"H{across(fixes) + aside:.1f}V{up(models) + aside:.1f}"
-        yield f'<path d="{path}H{right:.1f}" class="step l-{place % 6}"/>'
+        yield svg.element("path", d=f"{path}H{right:.1f}", class_=f"step l-{place % 6}")
         for fixes, models in steps:
-            tip = f"{target}: {fixes} fixes unlock {models} of {blocked[target]} models"
-            dot = f'cx="{across(fixes) + aside:.1f}" cy="{up(models) + aside:.1f}" r="4" class="t-{place % 6}"'
-            yield f"<circle {dot}><title>{escape(tip)}</title></circle>"
+            tip = svg.title(f"{target}: {fixes} fixes unlock {models} of {blocked[target]} models")
+            yield svg.dot(across(fixes) + aside, up(models) + aside, 4, tip, class_=f"t-{place % 6}")
 
 
 def _whole_ticks(most: int, count: int) -> list[int]:

@@ -8,20 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import fx
-from torch._dynamo import optimize
-from torch._dynamo.backends.common import aot_autograd
-from torch._functorch._aot_autograd.utils import make_boxed_func
-from torch.utils import _pytree as pytree
 
 from assay.errors import RunFailed
 from assay.evidence.compare.edges import EDGES
 from assay.evidence.compare.noisy import Noise, named_arguments
 from assay.evidence.sweep.subjects import Results, Subject, floats_as
 from assay.frontends.torch.decompositions import decompositions, drawn_once, kept_whole, wide_gradients
+from assay.frontends.torch.private.dynamo import aot_autograd, boxed
+from assay.frontends.torch.private.ops import pytree
 from assay.frontends.torch.types import to_array
 from assay.ir.dtypes import Array
 from assay.limits import DEFAULT
@@ -160,8 +158,10 @@ class Lab:
         self._subject, self._target = subject, target
         self._graphs: list[_Ready] = []
         self._turn: Callable[[int, list[Any]], Sequence[Any]] = lambda index, arguments: ()
-        region: Any = optimize(self._backend, dynamic=False, isolate_recompiles=True)
-        self._call = subject.through(region(subject.compiled))
+        compiled = cast(Any, torch).compile(
+            subject.compiled, backend=self._backend, dynamic=False, isolate_recompiles=True
+        )
+        self._call = subject.through(compiled)
 
     @property
     def modules(self) -> list[fx.GraphModule]:
@@ -221,6 +221,11 @@ class Lab:
             chain = make_chain(self._target, "exact", DEFAULT, torch.get_num_threads)
             compiled = compile_graph(shown, Options(self._target, cache=False), chain, phase)
             self._graphs.append(_Ready(module, compiled, operands))
-            return make_boxed_func(lambda *arguments: self._turn(index, list(arguments)))
+
+            @boxed
+            def run(arguments: list[Any]) -> Sequence[Any]:
+                return self._turn(index, arguments)
+
+            return run
 
         return compiler

@@ -212,7 +212,7 @@ def _reconsidered(
     try:
         again = reconsidered(subject, draft.job.case.target, found, plain, exact)
         if again.words.startswith("ill-conditioned") and (suspect := first_wrong(subject, draft.job.case.target)):
-            draft.note(f"{again.words}; but by itself, {suspect.place}: {suspect.complaint}")
+            draft.note(f"{again.words}; but the first value that is off, {suspect.place}: {suspect.complaint}")
             return judged
     except Exception as failure:
         draft.note(f"whether rounding decides a choice is not known: {summary(failure)}")

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from assay.errors import NotFound
 from assay.evidence.records import Configuration
 from assay.frontends.torch.dialect import function_of
+from assay.frontends.torch.private.ops import pytree
 from assay.frontends.torch.types import torch_dtype
 from assay.ir import dtypes
 

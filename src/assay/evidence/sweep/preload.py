@@ -5,11 +5,9 @@ import os
 # oneDNN's AMX kernels end eager's bf16 products with an illegal instruction where the kernel denies the tile state.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 
-import torch._dynamo as _dynamo
-import torch._functorch.aot_autograd as _aot
-
 from assay.evidence.sweep import measure as _measure
+from assay.frontends.torch.private import dynamo as _dynamo
 from assay.targets import cpu as _cpu
 from assay.targets import reference as _reference
 
-__all__ = ["_aot", "_cpu", "_dynamo", "_measure", "_reference"]
+__all__ = ["_cpu", "_dynamo", "_measure", "_reference"]

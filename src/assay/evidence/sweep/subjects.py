@@ -12,13 +12,13 @@ from unittest.mock import patch
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from assay.errors import NotFound
 from assay.evidence.records import Case, Configuration
 from assay.evidence.records.schema import Mode
 from assay.evidence.sweep.jobs import Job
 from assay.evidence.sweep.operators import Operator, example
+from assay.frontends.torch.private.ops import pytree
 from assay.frontends.torch.types import default_dtype, dtype_of, to_array
 from assay.ir.dtypes import Array
 from assay.zoo.torch import Model, find

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import torch
-from torch._export.serde import schema, serialize
 from torch.export import ExportedProgram
 
 from assay.errors import AssayError, ImportFailed, LimitExceeded
 from assay.frontends.torch.magnitudes import check_magnitudes
+from assay.frontends.torch.private import serde
+from assay.frontends.torch.private.serde import schema
 from assay.frontends.torch.records import Records, rewritten
 from assay.frontends.torch.schema import TRUST, build, program_of
 from assay.limits import DEFAULT, Limits
@@ -75,8 +76,7 @@ def _program(records: Records, limits: Limits, samples: bool) -> ExportedProgram
     check_magnitudes(program.graph_module.graph)
     weights, constants = (_tensors(records, *place, limits) for place in (_WEIGHTS, _CONSTANTS))
     examples = _examples(records, limits) if samples and _SAMPLES in records.names() else None
-    reader = cast(Any, serialize.ExportedProgramDeserializer())
-    return reader.deserialize(program, weights, constants, examples)
+    return serde.program_of(program, weights, constants, examples)
 
 
 @contextmanager
@@ -136,7 +136,7 @@ def _tensors(records: Records, folder: str, config: str, limits: Limits) -> dict
 def _tensor(data: bytearray, meta: schema.TensorMeta, limits: Limits) -> torch.Tensor:
     if meta.device.type != "cpu" or meta.layout != schema.Layout.Strided:
         raise ImportFailed(f"a tensor is on '{meta.device.type}', or sparse", hint="export the model on the CPU")
-    dtype = serialize.deserialize_scalar_type(meta.dtype)
+    dtype = serde.dtype_of(meta.dtype)
     sizes, strides = [_fixed(size) for size in meta.sizes], [_fixed(stride) for stride in meta.strides]
     offset, width = _fixed(meta.storage_offset), dtype.itemsize
     if min([*sizes, *strides, offset], default=0) < 0 or len(sizes) != len(strides):

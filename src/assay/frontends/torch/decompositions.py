@@ -4,17 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
-from typing import Any, cast
+from functools import cache, partial
+from itertools import chain
+from typing import Any
 
 import torch
-from torch import _decomp
-from torch._C import DispatchKey
-from torch._decomp import decompositions as _rules
-from torch._functorch import config as functorch_config
-from torch._prims_common import suggest_memory_format
 
-_TABLES, _RULES = cast(Any, _decomp), cast(Any, _rules)
+from assay.frontends.torch.private.ops import (
+    AUTOGRAD,
+    COMPOSITE,
+    Kernels,
+    changed_kernels,
+    core_decompositions,
+    each_once,
+    in_wide_floats,
+    known_decompositions,
+    lstm_in_steps,
+    overload_name,
+    overloads_of,
+    run_below,
+    run_composite,
+    sampled_sizes,
+    schema_of,
+    suggest_memory_format,
+)
 
 Decompositions = dict[Any, Callable[..., Any]]
 
@@ -105,13 +118,12 @@ _WIDE = {torch.float32: torch.float64, torch.complex64: torch.complex128}
 @cache
 def decompositions() -> Decompositions:
     """torch's core decompositions and some more, less those of ops that must or should stay whole."""
-    table: Decompositions = dict(_TABLES.core_aten_decompositions().items())
-    known: Decompositions = dict(_TABLES.decomposition_table)
+    table, known = core_decompositions(), known_decompositions()
     table.update((op, known[op]) for op in _overloads(*EXTRA_DECOMPOSITIONS) if op in known)
     for op in _overloads(*RANDOM, *WHOLE):
         table.pop(op, None)
     table.update((op, _plainly_first(table[op])) for op in _overloads(*PLAIN) if op in table)
-    table[torch.ops.aten.smooth_l1_loss_backward.default] = _RULES.pw_cast_for_opmath(_smooth_l1_loss_backward)
+    table[torch.ops.aten.smooth_l1_loss_backward.default] = in_wide_floats(_smooth_l1_loss_backward)
     return table
 
 
@@ -134,9 +146,7 @@ def _plainly_first(rule: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _overloads(*names: str) -> Iterator[Any]:
-    for name in names:
-        packet = getattr(torch.ops.aten, name)
-        yield from (getattr(packet, overload) for overload in packet.overloads())
+    return chain.from_iterable(map(overloads_of, names))
 
 
 @contextmanager
@@ -149,14 +159,12 @@ def kept_whole() -> Generator[None]:
     of which it cannot tell what the whole ops give. An LSTM layer is whole where no
     gradient is wanted, else it comes step by step: the whole layer has a gradient of oneDNN's own.
     """
-    aten = torch.ops.aten
-    changes = [(overload, _sized(overload)) for overload in _overloads(*RESAMPLING)]
-    changes += [(overload, _in_steps) for overload in (aten.lstm.input, aten.lstm.data)]
-    with _kernels({overload: _changed(overload.py_kernels, change) for overload, change in changes}):
+    changes = {overload: partial(_changed, _sized(overload)) for overload in _overloads(*RESAMPLING)}
+    with changed_kernels(changes), lstm_in_steps():
         yield
 
 
-def _changed(kernels: dict[Any, Any], change: Callable[..., Any] | None) -> dict[Any, Any]:
+def _changed(change: Callable[..., Any] | None, kernels: Kernels) -> Kernels:
     return {key: change(kernel) for key, kernel in kernels.items()} if change else {}
 
 
@@ -167,30 +175,33 @@ def drawn_once() -> Generator[None]:
     What `checkpoint` marks would else be computed again to save memory, which torch refuses for ops that draw random
     numbers, also where no gradient is wanted at all.
     """
-    with cast(Any, functorch_config).patch(remat_using_tags_for_fwd_loss_bwd_graph=False):
+    with each_once():
         yield
 
 
 @contextmanager
 def wide_gradients() -> Generator[None]:
     """Inside, the ops in `MAGNIFYING` are traced in f64, there and back, where a gradient is wanted."""
-    aten = torch.ops.aten
-    overloads = [getattr(aten, name).default for name in MAGNIFYING]
-    with _kernels({each: {**each.py_kernels, DispatchKey.Autograd: _widened(each)} for each in overloads}):
+    overloads = [getattr(torch.ops.aten, name).default for name in MAGNIFYING]
+    with changed_kernels({each: partial(_with_widened, each) for each in overloads}):
         yield
+
+
+def _with_widened(overload: Any, kernels: Kernels) -> Kernels:
+    return {**kernels, AUTOGRAD: _widened(overload)}
 
 
 @contextmanager
 def laid_out_batch_norms() -> Generator[None]:
     """Inside, the result of a batch norm lies in memory as eager's does: with channels last where the input has them,
     else plainly. torch's rule for its strides follows the input's, whatever they are."""
-    overload: Any = torch.ops.aten.batch_norm.default
+    overload = torch.ops.aten.batch_norm.default
 
     def batch_norm(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        result = overload._op_dk(DispatchKey.CompositeImplicitAutograd, x, *args, **kwargs)
+        result = run_composite(overload, x, *args, **kwargs)
         return result.contiguous(memory_format=suggest_memory_format(x))
 
-    with _kernels({overload: {DispatchKey.Autograd: batch_norm, DispatchKey.CompositeImplicitAutograd: batch_norm}}):
+    with changed_kernels({overload: lambda kernels: {**kernels, AUTOGRAD: batch_norm, COMPOSITE: batch_norm}}):
         yield
 
 
@@ -198,44 +209,25 @@ def _widened(overload: Any) -> Callable[..., Any]:
     def widened(*args: Any, **kwargs: Any) -> Any:
         tensors = [value for value in args if isinstance(value, torch.Tensor)]
         if not torch.is_grad_enabled() or not any(each.requires_grad for each in tensors):
-            return overload._op_dk(DispatchKey.Autograd, *args, **kwargs)
+            return run_below(overload, *args, **kwargs)
         dtype = tensors[0].dtype
         wide = [value.to(_WIDE.get(dtype, dtype)) if isinstance(value, torch.Tensor) else value for value in args]
-        return overload._op_dk(DispatchKey.Autograd, *wide, **kwargs).to(dtype)
+        return run_below(overload, *wide, **kwargs).to(dtype)
 
     return widened
-
-
-@contextmanager
-def _kernels(chosen: dict[Any, dict[Any, Any]]) -> Generator[None]:
-    """Inside, these overloads have these Python functions and no others."""
-    before: list[tuple[Any, dict[Any, Any]]] = [(overload, dict(overload.py_kernels)) for overload in chosen]
-    for overload, kernels in chosen.items():
-        _set_kernels(overload, kernels)
-    try:
-        yield
-    finally:
-        for overload, kernels in before:
-            _set_kernels(overload, kernels)
-
-
-def _set_kernels(overload: Any, kernels: dict[Any, Any]) -> None:
-    overload.py_kernels.clear()
-    overload.py_kernels.update(kernels)
-    overload._dispatch_cache.clear()
 
 
 def _sized(overload: Any) -> Callable[..., Any] | None:
     """How the function of an overload with scales changes: it works out the sizes, which may be symbolic, and calls
     the overload with sizes. That one needs no function."""
-    if overload._overloadname != "vec":
+    if overload_name(overload) != "vec":
         return None
-    sized = getattr(torch.ops.aten, overload._schema.name.partition("::")[2]).default
+    sized = getattr(torch.ops.aten, schema_of(overload).name.partition("::")[2]).default
 
     def changed(apart: Callable[..., Any]) -> Callable[..., Any]:
         def resample(x: torch.Tensor, output: Any, *flags_and_scales: Any) -> Any:
             *flags, scales = flags_and_scales
-            sizes = _RULES.upsample_compute_output_size(x.size(), output, scales)
+            sizes = sampled_sizes(x.size(), output, scales)
             symbolic = any(isinstance(size, torch.SymInt) for size in (*x.shape, *sizes))
             if (symbolic and x.requires_grad and torch.is_grad_enabled()) or 0 in _numbers(x.shape):
                 return apart(x, output, *flags_and_scales)
@@ -249,15 +241,3 @@ def _sized(overload: Any) -> Callable[..., Any] | None:
 def _numbers(sizes: Sequence[Any]) -> list[int]:
     """The sizes that are no symbols."""
     return [size for size in sizes if isinstance(size, int)]
-
-
-def _in_steps(layers: Callable[..., Any]) -> Callable[..., Any]:
-    def stepped(*args: Any) -> Any:
-        before = torch._C._get_mkldnn_enabled()  # pyright: ignore[reportPrivateUsage]
-        torch._C._set_mkldnn_enabled(before and not torch.is_grad_enabled())  # pyright: ignore[reportPrivateUsage]
-        try:
-            return layers(*args)
-        finally:
-            torch._C._set_mkldnn_enabled(before)  # pyright: ignore[reportPrivateUsage]
-
-    return stepped

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._ops import HigherOrderOperator
 
 from assay.errors import LowerFailed
 from assay.frontends.torch import ops as ops  # enters the lowerings
 from assay.frontends.torch.importer import BY_MEMORY, decoded, function_of
+from assay.frontends.torch.private.ops import HigherOrderOperator, schema_of
 from assay.frontends.torch.registry import Call, reason_left, rule_for
 from assay.frontends.torch.types import (
     has_array,
@@ -26,7 +26,7 @@ from assay.ir.graph import Node, Value, used
 from assay.ir.types import Shape, TensorType, Type, UnknownType
 from assay.ops.definitions.opaque import RUNNERS
 from assay.ops.lowering import DIALECTS, Dialect, Lowering
-from assay.ops.registry import FactMissing
+from assay.ops.registry import Effect, FactMissing
 
 
 def lower_node(lowering: Lowering, node: Node, inputs: Sequence[Value | None]) -> Sequence[Value]:
@@ -83,15 +83,15 @@ def _opaque(lowering: Lowering, node: Node, inputs: Sequence[Value | None], reas
     kinds = tuple(str(value.type) for value in node.outputs)
     attrs: dict[str, Any] = {"target": node.op, **node.attrs, "reason": reason}
     attrs.pop("contiguous", None)
-    return lowering.builder.emit("opaque", *inputs, **attrs, kinds=kinds, acts=_acts(node))
+    return lowering.builder.emit("opaque", *inputs, **attrs, kinds=kinds, effect=_effect(node).value)
 
 
-def _acts(node: Node) -> bool:
-    """Whether the op must run even if nobody reads its results: it checks something, or draws random numbers."""
+def _effect(node: Node) -> Effect:
+    """Observable if the op may check something or draw random numbers."""
     function = function_of(node.op)
-    if isinstance(function, HigherOrderOperator):
-        return True
-    return not node.outputs or torch.Tag.nondeterministic_seeded in getattr(function, "tags", ())
+    draws = torch.Tag.nondeterministic_seeded in getattr(function, "tags", ())
+    seen = isinstance(function, HigherOrderOperator) or not node.outputs or draws
+    return Effect.OBSERVABLE if seen else Effect.ORDERED
 
 
 def run_opaque(
@@ -99,7 +99,7 @@ def run_opaque(
 ) -> tuple[Any, ...]:
     """Run an overload through torch on arrays, whose axes lie in memory as `orders` says."""
     function = function_of(target)
-    schema = getattr(function, "_schema", None)
+    schema = schema_of(function)
     as_tensor = _copied if schema is not None and schema.is_mutable else lent_tensor
     as_tensor = shown_tensor if function in BY_MEMORY else as_tensor
     placed = [in_order(value, order) for value, order in zip(inputs, orders, strict=True)] if orders else inputs

@@ -10,15 +10,13 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from torch._decomp import core_aten_decompositions
-from torch._ops import HigherOrderOperator
 from torch.export import ExportedProgram, default_decompositions
 from torch.export.graph_signature import ConstantArgument, InputKind, InputSpec, OutputKind, OutputSpec
-from torch.utils import _pytree as pytree
 
 from assay.errors import AssayError, BadFeed, ImportFailed
 from assay.frontends.torch.decompositions import decompositions
 from assay.frontends.torch.importer import Imported, import_fx, op_name
+from assay.frontends.torch.private.ops import HigherOrderOperator, compiling, core_decompositions, pytree
 from assay.frontends.torch.registry import rule_for
 from assay.frontends.torch.types import to_array
 from assay.ir import dtypes
@@ -102,7 +100,8 @@ def _imported(program: ExportedProgram, shared: bool) -> Exported:
     _check(program)
     with warnings.catch_warnings():  # torch copies its own tree specs in a way that it warns of
         warnings.simplefilter("ignore", FutureWarning)
-        whole: ExportedProgram = cast(Any, program).run_decompositions(_table())
+        with compiling():  # torch changes kernels here, as the backend does
+            whole: ExportedProgram = cast(Any, program).run_decompositions(_table())
     nodes = {node.name: node for node in whole.graph.nodes}
     for node in nodes.values():
         if isinstance(node.target, HigherOrderOperator) and rule_for(op_name(node.target)) is None:
@@ -133,7 +132,7 @@ def _imported(program: ExportedProgram, shared: bool) -> Exported:
 def _table() -> Any:
     """What is taken apart: torch's composite ops, and else what the backend takes apart."""
     table, wanted = cast(Any, default_decompositions()), decompositions()
-    for op in core_aten_decompositions():
+    for op in core_decompositions():
         if op not in wanted:
             table.pop(op, None)
     table.update(wanted)

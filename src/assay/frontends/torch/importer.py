@@ -12,13 +12,17 @@ from typing import Any, cast
 import numpy as np
 import torch
 from torch import fx
-from torch._guards import detect_fake_mode
-from torch._ops import HigherOrderOperator, OpOverload
-from torch._prims.rng_prims import run_and_save_rng_state, run_with_rng_state
-from torch._subclasses.fake_tensor import unset_fake_temporarily
-from torch.utils import _pytree as pytree
 
 from assay.errors import ImportFailed
+from assay.frontends.torch.private.ops import (
+    HigherOrderOperator,
+    OpOverload,
+    detect_fake_mode,
+    pytree,
+    run_and_save_rng_state,
+    run_with_rng_state,
+    unset_fake_temporarily,
+)
 from assay.frontends.torch.returned import Returned, axis_order, returned_entries, storage_of
 from assay.frontends.torch.types import dim_of, dtype_of, is_carried, to_array, type_of
 from assay.ir import dtypes
@@ -33,7 +37,7 @@ Refs = Value | tuple[Any, ...] | None
 _ATEN = torch.ops.aten
 BY_MEMORY = {_ATEN.as_strided.default, _ATEN.as_strided_copy.default, _ATEN.as_strided_scatter.default}
 """Ops that read the memory behind a tensor, whatever part of it the tensor itself shows."""
-_BY_LAYOUT = {_ATEN._linalg_det.default, _ATEN._linalg_slogdet.default}
+_BY_LAYOUT = {torch.ops.aten._linalg_det.default, torch.ops.aten._linalg_slogdet.default}
 """Ops of which some results, which only their gradients see, depend on whether the first tensor is contiguous."""
 _MISSTATED = {_ATEN.unique_consecutive.default, _ATEN.unique_dim_consecutive.default}
 """Ops whose results torch itself does not know the shapes of: along a negative axis even their rank is wrong."""

@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch._export.serde import schema
-
 from assay.errors import ImportFailed
 from assay.frontends.torch.expressions import MOST_BITS
+from assay.frontends.torch.private.serde import schema
 
 _SIZE_BITS = 64
 

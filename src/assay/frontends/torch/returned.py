@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from assay.frontends.torch.private.ops import storage_id
 from assay.frontends.torch.types import dim_of
 from assay.ir.dims import Dim, evaluate, symbol_name, symbols
 
@@ -162,7 +163,7 @@ def _sources(inputs: Sequence[Any], wanted: frozenset[str]) -> Iterator[tuple[st
 
 def storage_of(tensor: torch.Tensor) -> int:
     """What tells one piece of memory from another; sparse tensors have none and count by themselves."""
-    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else -id(tensor)  # pyright: ignore[reportPrivateUsage]
+    return storage_id(tensor) if tensor.layout is torch.strided else -id(tensor)
 
 
 def axis_order(tensor: torch.Tensor) -> tuple[int, ...] | None:

@@ -14,14 +14,11 @@ from enum import IntEnum
 from functools import cache
 from typing import Any, cast
 
-from torch._export.serde import schema, union
-
 from assay.errors import ImportFailed
+from assay.frontends.torch.private.serde import Alternatives, schema
 from assay.frontends.torch.texts import KEPT, LEFT_OUT, TEXTS, NotPlain, Rule
 
 TRUST = "if you trust the file, load it with torch.export.load and give assay.load the program"
-
-_UNION = cast(Any, union)._Union
 
 
 def program_of(document: Any) -> schema.ExportedProgram:
@@ -43,7 +40,7 @@ def build(kind: Any, data: Any, rule: Rule | None = None, where: str = "") -> An
         return [build(typing.get_args(kind)[0], item, rule, where) for item in _expect(data, list, where)]
     if origin is dict:
         return _mapping(typing.get_args(kind)[1], data, rule, where)
-    if issubclass(kind, _UNION):
+    if issubclass(kind, Alternatives):
         return _alternative(kind, data)
     if dataclasses.is_dataclass(kind):
         return _record(kind, data)

@@ -13,19 +13,23 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, cast
 
 import torch
-from torch._export.serde import serialize
-from torch._ops import OpOverload
-from torch.utils import _pytree
 
 from assay.frontends.torch.decompositions import decompositions
 from assay.frontends.torch.expressions import plain_arithmetic
 from assay.frontends.torch.importer import op_name
+from assay.frontends.torch.private.ops import (
+    OpOverload,
+    has_kernel,
+    is_composite,
+    overload_name,
+    schema_of,
+    tree_context,
+)
+from assay.frontends.torch.private.serde import SIZE_FUNCTIONS
 from assay.frontends.torch.registry import rule_for
 
 Rule: TypeAlias = Callable[[str], str]
 """Gives the text as torch may have it; NotPlain says what it is not."""
-
-_TREES, _DISPATCHER = cast(Any, _pytree), cast(Any, torch)._C
 
 
 class NotPlain(ValueError):
@@ -61,18 +65,16 @@ _BODIES = frozenset(
     for name in ("cond", "map_impl", "scan", "while_loop", "wrap_with_autocast", "wrap_with_set_grad_enabled")
 )
 """Ops that call nothing but the bodies that come with them."""
-_SYMBOLIC = frozenset(f"{op.__module__}.{op.__name__}" for op in cast(Any, serialize)._SYM_OPS)
-"""What torch computes sizes with, as it writes them."""
 
 
 def _operator(text: str) -> str:
-    if text in _SYMBOLIC or text in _BODIES:
+    if text in SIZE_FUNCTIONS or text in _BODIES:
         return text
     parts = _OPERATOR.fullmatch(text)
     found: Any = torch.ops
     for name in parts.groups() if parts else ():
         found = getattr(found, name, None)
-    if not isinstance(found, OpOverload) or not _DISPATCHER._dispatch_has_kernel(cast(Any, found).name()):
+    if not isinstance(found, OpOverload) or not has_kernel(found):
         raise NotPlain("this is no op of torch's registry")
     if _takes_texts(found) and not _is_taken_apart(found):
         raise NotPlain("this op has no lowering and takes texts, which may be names of files")
@@ -80,21 +82,18 @@ def _operator(text: str) -> str:
 
 
 def _takes_texts(op: Any) -> bool:
-    return any("str" in str(argument.real_type) for argument in op._schema.arguments)
+    return any("str" in str(argument.real_type) for argument in schema_of(op).arguments)
 
 
 def _is_taken_apart(op: Any) -> bool:
     """Whether Assay lowers an op, or torch does before Assay sees it."""
-    inside = op.namespace == "aten" and _DISPATCHER._dispatch_has_kernel_for_dispatch_key(op.name(), _COMPOSITE)
+    inside = op.namespace == "aten" and is_composite(op)
     return inside or any(rule_for(op_name(each)) is not None or each in decompositions() for each in _forms(op))
-
-
-_COMPOSITE = "CompositeImplicitAutograd"
 
 
 def _forms(op: Any) -> list[Any]:
     """An op and, if it works in place, the one that makes a new result, which torch puts in its stead."""
-    name, overload = op.overloadpacket.__name__, op._overloadname
+    name, overload = op.overloadpacket.__name__, overload_name(op)
     packet = getattr(getattr(torch.ops, op.namespace), name.removesuffix("_"), None)
     return [op, *([getattr(packet, overload)] if hasattr(packet, overload) else [])]
 
@@ -119,10 +118,10 @@ def _plain_tree(spec: Any) -> dict[str, Any]:
 
 def _is_plain_context(kind: Any, context: Any) -> bool:
     """Whether torch reads a context as JSON without objects in it, or as the name of a type that is registered."""
-    python = _TREES.SERIALIZED_TYPE_TO_PYTHON_TYPE.get(kind)
-    if python is None or not isinstance(context, str):
+    read = tree_context(kind)
+    if read is None or not isinstance(context, str):
         return False
-    if _TREES.SUPPORTED_SERIALIZED_TYPES[python].from_dumpable_context is not None:
+    if read == "own":
         return kind == _NAMED_TUPLE
     try:
         return _has_no_objects(json.loads(context))

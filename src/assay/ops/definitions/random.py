@@ -13,7 +13,7 @@ from assay.ir import dtypes
 from assay.ir.dtypes import FLOATS, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
-from assay.ops.registry import Compute, Sample, Tolerance, op
+from assay.ops.registry import Compute, Effect, Sample, Tolerance, op
 from assay.ops.samples import Rng
 from assay.ops.shapes import requested
 
@@ -49,7 +49,7 @@ SEEDS = Seeds()
 """The seeds of this process."""
 
 
-@op("-> i64", shape=lambda: [()], host=True, effects=True)
+@op("-> i64", shape=lambda: [()], host=True, effect=Effect.ORDERED)
 def fresh_seed() -> Array:
     """A seed that is new in every run, out of the machine's entropy unless `SEEDS` was told where to begin."""
     return np.array(SEEDS.next(), np.int64)

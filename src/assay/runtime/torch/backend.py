@@ -9,9 +9,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._dynamo.backends.common import aot_autograd
-from torch._guards import TracingContext
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from assay.errors import BadFeed, LowerFailed, hint_for
 from assay.frontends.torch import import_fx
@@ -23,6 +20,8 @@ from assay.frontends.torch.decompositions import (
     wide_gradients,
 )
 from assay.frontends.torch.importer import Imported
+from assay.frontends.torch.private.dynamo import aot_autograd, boxed
+from assay.frontends.torch.private.ops import forward_results, is_wrapper_subclass, static_inputs
 from assay.ir.graph import Graph
 from assay.limits import DEFAULT
 from assay.runtime.pipeline import Compiled, Interface, Settings, compiled, core_graph
@@ -112,7 +111,7 @@ def backend(
 def _refuse_subclasses(module: fx.GraphModule, inputs: Sequence[Any]) -> None:
     names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
     for name, value in zip(names, inputs, strict=False):
-        if is_traceable_wrapper_subclass(value):
+        if is_wrapper_subclass(value):
             raise BadFeed(
                 f"the input '{name}' is a {type(value).__name__}, a tensor subclass",
                 hint="pass plain tensors: convert it before the compiled part, or leave that part to eager",
@@ -130,24 +129,47 @@ def compile_graph(
     module: fx.GraphModule, options: Options, chain: Chain, phase: Phase = "inference"
 ) -> Callable[..., Any]:
     """A function from torch's values to torch's values, in lists, that runs an aten graph."""
+    return compile_traced(traced(module, options, phase), options, chain)
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """An aten graph, imported, with all that torch tells of it while it is traced."""
+
+    module: fx.GraphModule
+    phase: Phase
+    imported: Imported
+    interface: Interface
+
+
+def traced(module: fx.GraphModule, options: Options, phase: Phase) -> Traced:
+    """An aten graph that AOTAutograd hands over right now."""
     check_devices([(node.name, node.meta.get("val")) for node in module.graph.nodes])
     with stage("import"):
         imported = import_fx(module, name=phase, visible=_visible(phase))
-    settings = _settings(options, chain)
-    graph = core_graph(imported.graph, imported.facts, settings)
-    if options.strict:
-        _refuse_opaque(graph)
-    interface = _interface(module, imported, options, phase)
-    made = compiled(graph, settings, interface)
-    record(CompiledGraph(phase, module, imported, made.program, made.prelude))
-    run = _runner(module, made, interface, options.observe)
+    return Traced(module, phase, imported, _interface(module, imported, options, phase))
 
-    def boxed(arguments: list[Any]) -> list[Any]:
+
+def compile_traced(
+    graph: Traced, options: Options, chain: Chain, refine: Callable[[Compiled], Compiled] = lambda made: made
+) -> Callable[..., Any]:
+    """A function from torch's values to torch's values, in lists, that runs a traced graph; `refine` may put other
+    programs in place of those that were compiled."""
+    module, imported = graph.module, graph.imported
+    settings = _settings(options, chain)
+    core = core_graph(imported.graph, imported.facts, settings)
+    if options.strict:
+        _refuse_opaque(core)
+    made = refine(compiled(core, settings, graph.interface))
+    record(CompiledGraph(graph.phase, module, imported, made.program, made.prelude))
+    run = _runner(module, made, graph.interface, options.observe)
+
+    @boxed
+    def run_boxed(arguments: list[Any]) -> list[Any]:
         with stage("run"):
             return returned_to_torch(run(arguments), imported.returned, arguments)
 
-    boxed._boxed_call = True  # pyright: ignore[reportFunctionMemberAccess]
-    return boxed
+    return run_boxed
 
 
 def _settings(options: Options, chain: Chain) -> Settings:
@@ -168,16 +190,12 @@ def _visible(phase: Phase) -> int | None:
     """How many of a graph's results the caller sees: not what is kept for the backward graph, nor what that gives."""
     if phase == "inference":
         return None
-    context = TracingContext.try_get()
-    metadata: Any = None if context is None else context.fw_metadata
-    return 0 if metadata is None or phase == "backward" else metadata.num_forward_returns
+    return 0 if phase == "backward" else forward_results() or 0
 
 
 def _static(phase: Phase) -> Sequence[int]:
     """Which inputs are parameters and buffers; the backward graph gets its own as saved values, unmarked."""
-    context = TracingContext.try_get()
-    metadata: Any = None if context is None else context.fw_metadata
-    return () if metadata is None or phase == "backward" else metadata.static_input_indices
+    return () if phase == "backward" else static_inputs()
 
 
 def _runner(

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from operator import attrgetter, is_
+from operator import is_
 from typing import Any
 
 import torch
 
+from assay.frontends.torch.private.ops import version_of
 from assay.runtime.pipeline import Compiled
 from assay.runtime.program import Program
 from assay.runtime.torch.arguments import Arguments
 
 _places = torch.Tensor.data_ptr
-_version = attrgetter("_version")
 
 
 class Prepared:
@@ -57,11 +57,11 @@ class _State:
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         self.tensors, self.places = tensors, list(map(_places, tensors))
         self.counted = [tensor for tensor in tensors if not tensor.is_inference()]
-        self.versions = list(map(_version, self.counted))
+        self.versions = list(map(version_of, self.counted))
 
     def is_of(self, tensors: list[torch.Tensor]) -> bool:
         """Whether these are the tensors, and nothing has changed."""
         same = all(map(is_, tensors, self.tensors))
         return (
-            same and list(map(_places, tensors)) == self.places and list(map(_version, self.counted)) == self.versions
+            same and list(map(_places, tensors)) == self.places and list(map(version_of, self.counted)) == self.versions
         )

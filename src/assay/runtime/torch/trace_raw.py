@@ -12,6 +12,7 @@ import torch
 from torch import fx
 
 from assay.frontends.torch.importer import origin_of
+from assay.frontends.torch.private.ops import schema_of
 from assay.frontends.torch.types import dtype_of, is_carried
 from assay.runtime.torch.accounts import calls_of, plain_name, size_inputs
 from assay.runtime.torch.graphs import CompiledGraph
@@ -57,7 +58,7 @@ def _inputs(node: fx.Node) -> list[fx.Node]:
 def _arguments(node: fx.Node) -> Iterator[tuple[str, Any]]:
     """The arguments by the names of the op's schema."""
     target: Any = node.target
-    schema: Any = getattr(target, "_schema", None)  # Python's operators on sizes have none
+    schema: Any = schema_of(target)  # Python's operators on sizes have none
     named = () if schema is None else schema.arguments
     for index, value in enumerate(node.args):
         yield (named[index].name if index < len(named) else f"argument {index}"), value

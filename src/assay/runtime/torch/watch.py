@@ -13,22 +13,10 @@ from types import CodeType
 from typing import Any, NamedTuple, Protocol, cast
 
 import torch
-from torch._C._dynamo.eval_frame import (
-    _debug_get_cache_entry_list,  # pyright: ignore[reportPrivateUsage]
-    _FrameAction,  # pyright: ignore[reportPrivateUsage]
-    _FrameExecStrategy,  # pyright: ignore[reportPrivateUsage]
-    _get_cache_entries_for_region,  # pyright: ignore[reportPrivateUsage]
-    reset_code,
-    set_code_exec_strategy,
-)
-from torch._dynamo import config, convert_frame, optimize, pgo
-from torch._dynamo import utils as dynamo_utils
-from torch._dynamo.exc import BackendCompilerFailed
-from torch._dynamo.guards import DeletedGuardManagerWrapper
-from torch._guards import CompileContext
-from torch.utils import _pytree
 
 from assay.errors import AssayError, BadFeed
+from assay.frontends.torch.private.dynamo import BackendCompilerFailed, own_region
+from assay.frontends.torch.private.ops import pytree, version_of
 from assay.ir.graph import Node
 from assay.runtime.torch.backend import Options, backend
 from assay.runtime.torch.graphs import CompiledGraph, observing, recording
@@ -186,7 +174,7 @@ def _call(compiled: Callable[..., Any], arguments: Arguments) -> Any:
 
 
 def _tensors(outcome: Any) -> Generator[torch.Tensor]:
-    for leaf in _pytree.tree_leaves(outcome):
+    for leaf in pytree.tree_leaves(outcome):
         if isinstance(leaf, torch.Tensor):
             yield leaf
         elif isinstance(leaf, Mapping):
@@ -222,7 +210,7 @@ def _kept(model: Any, train: bool | None) -> Generator[None]:
     """The model in the mode asked for; its mode, its buffers and the random numbers are put back."""
     module = isinstance(model, torch.nn.Module)
     modes = {part: part.training for part in model.modules()} if module else {}
-    buffers = [(buffer, buffer._version, buffer.detach().clone()) for buffer in model.buffers()] if module else []
+    buffers = [(buffer, version_of(buffer), buffer.detach().clone()) for buffer in model.buffers()] if module else []
     if module and train is not None:
         model.train(train)
     try:
@@ -233,7 +221,7 @@ def _kept(model: Any, train: bool | None) -> Generator[None]:
             part.training = mode
         with torch.no_grad():
             for buffer, version, content in buffers:
-                if buffer._version != version:
+                if version_of(buffer) != version:
                     buffer.copy_(content)
 
 
@@ -246,60 +234,18 @@ def _compiled(
     def assay(module: Any, inputs: Any) -> Any:
         return backend(module, inputs, options=options)
 
-    codes: dict[CodeType, None] = {}
-    made: set[str] = set()
-
-    def compiled(code: CodeType, new_code: CodeType) -> None:
-        codes.setdefault(code)
-        made.add(str(CompileContext.current_compile_id()))
-
-    def failed(failure: Any) -> None:
-        code: CodeType = failure.orig_code
-        codes.setdefault(code)
+    def failed(compilation: str, code: CodeType, reason: str) -> None:
         place = code.co_name, code.co_filename, code.co_firstlineno
-        compilation = str(CompileContext.current_compile_id())
-        seen.failures.append(Failure(seen.call, compilation, *place, str(failure.reason)))
+        seen.failures.append(Failure(seen.call, compilation, *place, reason))
 
-    region: Any = optimize(assay, guard_fail_fn=failed, dynamic=dynamic, isolate_recompiles=True)
-    hook = convert_frame.register_bytecode_hook(compiled)
-    try:
-        with _own_notes(seen):
-            yield region(model)
-    finally:
-        hook.remove()
-        seen.given_up |= {failure.compilation for failure in seen.failures} - made
-        for code in codes:
-            _forget(code, region._isolate_recompiles_id)
-
-
-@contextmanager
-def _own_notes(seen: Watched) -> Generator[None]:
-    """torch's list of graph breaks and its notes on sizes that changed, empty inside and put back."""
-    notes = pgo._CODE_STATE, pgo._INIT_CODE_STATE  # pyright: ignore[reportPrivateUsage]
-    reasons = cast("list[Any]", cast(Any, dynamo_utils).graph_break_reasons)
-    mark = len(reasons)
-    pgo.reset_code_state()
-    try:
-        with cast(Any, config).patch(automatic_dynamic_local_pgo=False, automatic_dynamic_remote_pgo=False):
-            yield
-    finally:
-        seen.breaks += [_break(reason) for reason in reasons[mark:]]
-        del reasons[mark:]
-        pgo._CODE_STATE, pgo._INIT_CODE_STATE = notes  # pyright: ignore[reportPrivateUsage]
+    with own_region(model, assay, failed, dynamic=dynamic) as region:
+        try:
+            yield region.model
+        finally:
+            seen.breaks += map(_break, region.breaks)
+            seen.given_up |= {failure.compilation for failure in seen.failures} - region.made
 
 
 def _break(reason: Any) -> Break:
     frame = reason.user_stack[-1]
     return Break(frame.filename, frame.lineno or 0, (frame.line or "").strip(), reason.reason)
-
-
-def _forget(code: CodeType, region: int) -> None:
-    """Drop what the region compiled for `code`; what others compiled for it stays."""
-    mine = _get_cache_entries_for_region(code, region)
-    if len(mine) == len(_debug_get_cache_entry_list(code)):
-        reset_code(code)
-        return
-    for entry in mine:
-        state: Any = entry.guard_manager.extra_state
-        state.invalidate(entry, DeletedGuardManagerWrapper("the look at the model is over"))
-    set_code_exec_strategy(code, _FrameExecStrategy(_FrameAction.DEFAULT, _FrameAction.DEFAULT))

@@ -9,7 +9,8 @@ import numpy as np
 
 from assay.ir.dtypes import f32, i8
 from assay.ir.graph import Graph, Node, Origin, Value
-from assay.targets.cpu.rewriting import Rewriting, is_single, known_dtype, known_shape
+from assay.passes.rewrite import Rewriting
+from assay.targets.cpu.rewriting import is_single, known_dtype, known_shape
 
 
 class ByteWeight(NamedTuple):

@@ -10,8 +10,9 @@ import numpy as np
 from assay.ir.dtypes import Array, f32, i8, i32, u8
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType
+from assay.passes.rewrite import Rewriting
 from assay.targets.cpu.quads import of_integers
-from assay.targets.cpu.rewriting import Rewriting, known_dtype
+from assay.targets.cpu.rewriting import known_dtype
 
 _EXACT = 1 << 24
 """All integers below it are numbers of f32."""

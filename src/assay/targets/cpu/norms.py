@@ -11,7 +11,8 @@ import numpy as np
 from assay.ir.dtypes import f32, f64
 from assay.ir.graph import Graph, Node, Value, used
 from assay.ir.types import TensorType
-from assay.targets.cpu.rewriting import Rewriting, begin, known_shape
+from assay.passes.rewrite import Rewriting, begin
+from assay.targets.cpu.rewriting import known_shape
 
 
 def fold_norms(graph: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:

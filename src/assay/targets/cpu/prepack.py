@@ -18,12 +18,13 @@ from assay.ir.types import TensorType
 from assay.ops import CORE
 from assay.ops.registry import complete_attrs
 from assay.passes.dce import dce
+from assay.passes.rewrite import Rewriting, begin
 from assay.targets.cpu.byte_weights import ByteWeight, byte_weight
 from assay.targets.cpu.exact_floats import in_floats
 from assay.targets.cpu.kernels.conv import is_of_dots
 from assay.targets.cpu.kernels.matmul import panel_width
 from assay.targets.cpu.quads import with_quads
-from assay.targets.cpu.rewriting import Rewriting, begin, known_shape
+from assay.targets.cpu.rewriting import known_shape
 
 _Rule: TypeAlias = Callable[[Rewriting, Graph, Mapping[Value, Node], Node], Node | None]
 """What stands for a node of a graph, given the makers of its values; None if the rule is none for this node."""

@@ -19,10 +19,11 @@ from assay.ir.graph import Graph, Node, Origin, Value
 from assay.ir.types import TensorType
 from assay.ops import OPS
 from assay.ops.registry import complete_attrs
+from assay.passes.rewrite import Rewriting
 from assay.targets.cpu.byte_weights import byte_weight
 from assay.targets.cpu.kernels.matmul import QUADS
 from assay.targets.cpu.ops import QUAD
-from assay.targets.cpu.rewriting import Rewriting, is_single, known_dtype, known_shape
+from assay.targets.cpu.rewriting import is_single, known_dtype, known_shape
 
 _DEEPEST = 1 << 16
 """The most products of bytes whose sum is sure to fit into 32 bits."""

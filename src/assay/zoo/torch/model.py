@@ -10,9 +10,9 @@ from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from assay.errors import NotFound
+from assay.frontends.torch.private.ops import pytree
 from assay.frontends.torch.types import default_dtype
 from assay.needs import explained
 
@@ -28,6 +28,7 @@ BOTH: tuple[Mode, ...] = ("eval", "train")
 _QUERY = 0.125
 """1/√64, as 64 is the usual size of a head."""
 _BLOCK = (1 << 20) + 7
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 """Larger parameters repeat this many random numbers, as drawing each of some billions takes minutes."""
 
 
@@ -234,7 +235,7 @@ def settle(module: nn.Module, inputs: Inputs) -> None:
     Without that a signal fades from layer to layer, until outputs hardly depend on inputs. The sizes are rounded to
     powers of two, so that they do not depend on the order in which a machine adds.
     """
-    norms = [each for each in module.modules() if isinstance(each, nn.modules.batchnorm._BatchNorm)]  # pyright: ignore[reportPrivateUsage]
+    norms = [each for each in module.modules() if isinstance(each, _BATCH_NORMS)]
     if not norms:
         return
     hooks = [each.register_forward_pre_hook(_settle) for each in norms]

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 from torch import Generator, Tensor, nn
-from torch.utils import _pytree as pytree
 
+from assay.frontends.torch.private.ops import pytree
 from assay.zoo.torch import MODELS
 from assay.zoo.torch.decoding import LlamaSizes, LlamaStep, WhisperStep
 from assay.zoo.torch.model import Model, fill

@@ -8,6 +8,7 @@ from typing import Any
 from assay.frontends.torch.ops.common import tensor
 from assay.frontends.torch.registry import Builder, Call, Results, aten, leave_to_torch
 from assay.ir.graph import Value
+from assay.ops.registry import Effect
 
 DRAWS = "draws from torch's generator"
 
@@ -57,5 +58,5 @@ def _drawn_mask(b: Builder, x: Value, kept: float, order: Sequence[int] | None) 
     axes = tuple(range(b.rank(x))) if order is None else tuple(order)
     turned = b.transpose(b.expand(b.constant(False), b.shape_of(x)), perm=axes)
     drawn: dict[str, Any] = {"target": "aten.bernoulli.p", "args": ("%0", kept), "kwargs": ()}
-    mask = b.emit("opaque", turned, **drawn, kinds=(str(turned.type),), reason=DRAWS, acts=True)[0]
+    mask = b.emit("opaque", turned, **drawn, kinds=(str(turned.type),), reason=DRAWS, effect=Effect.OBSERVABLE.value)[0]
     return b.transpose(mask, perm=tuple(sorted(axes, key=axes.__getitem__)))
