@@ -162,12 +162,25 @@ def _makes_no_round(attrs: Attrs, inputs: Inputs) -> bool:
     return (_given(inputs, 0) and int(inputs[0]) <= 0) or (_given(inputs, 1) and not bool(inputs[1]))
 
 
-def _keeps_sizes(attrs: Attrs, inputs: Inputs) -> bool:
+def _kept_axes(attrs: Attrs, inputs: Inputs) -> list[bool]:
+    """Which of the axes that are resized keep their size."""
     shape = np.array(inputs[0].shape)
     axes = [axis % len(shape) for axis in attrs.get("axes", range(len(shape)))]
     scales = inputs[2] if _given(inputs, 2) else np.zeros(0)
     found = np.floor(shape[axes] * scales.astype(np.float64)) if scales.size else inputs[3]
-    return bool((found == shape[axes]).all())
+    return (found == shape[axes]).tolist()
+
+
+def _keeps_sizes(attrs: Attrs, inputs: Inputs) -> bool:
+    return all(_kept_axes(attrs, inputs))
+
+
+def _crops_what_it_keeps(attrs: Attrs, inputs: Inputs) -> bool:
+    if attrs.get("coordinate_transformation_mode") != "tf_crop_and_resize" or not _given(inputs, 1):
+        return False
+    begins, ends = inputs[1].reshape(2, -1).tolist()
+    rows = zip(begins, ends, _kept_axes(attrs, inputs), strict=True)
+    return any(kept and (begin, end) != (0, 1) for begin, end, kept in rows)
 
 
 def _fills_nothing(attrs: Attrs, inputs: Inputs) -> bool:
@@ -220,6 +233,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
     Deviation(
         (ORT,), ("Resize",), "onnxruntime scales by whole sizes, the standard's test by fractions", _scales_to_fractions
     ),
+    Deviation((ORT,), ("Resize",), "onnxruntime does not crop axes that keep their size", _crops_what_it_keeps),
     Deviation((REFERENCE,), ("Resize",), "the evaluator makes something of an axis without elements", _fills_nothing),
     Deviation((REFERENCE,), ("Resize",), "the evaluator takes more than one pixel for several", _leaves_one_pixel),
     Deviation(
