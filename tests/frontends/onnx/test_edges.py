@@ -88,8 +88,8 @@ def test_as_onnxruntime_has_it(case: Case, target: str) -> None:
 # --- as the standard's evaluator has it
 
 WINDOWS = [
-    Case(op, [f(1, 1, size)] if op != "Conv" else [f(1, 1, size), f(1, 1, kernel)], attrs | {"kernel_shape": [kernel]})
-    for op in ("AveragePool", "LpPool", "Conv")
+    Case(op, [f(1, 1, size)], attrs | {"kernel_shape": [kernel]})
+    for op in ("AveragePool", "LpPool")
     for size, kernel, attrs in [
         (2, 3, {"strides": [1]}),
         (2, 3, {"strides": [2]}),
@@ -133,6 +133,8 @@ REFUSED = [
         for constants in ((), (1,))
     ),
     Case("Conv", [f(1, 1, 2), f(1, 1, 4)]),
+    Case("Conv", [f(1, 1, 2), f(1, 1, 3)]),
+    Case("Conv", [f(1, 1, 0), f(1, 1, 3)], {"auto_pad": "SAME_UPPER", "strides": [2]}),
     Case("LpPool", [f(1, 1, 2)], {"kernel_shape": [4]}),
 ]
 

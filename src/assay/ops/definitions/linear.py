@@ -16,7 +16,7 @@ from assay.ir.dtypes import COMPLEX, FLOATS, NUMERIC, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
 from assay.ops.conditions import differ, falls_short
-from assay.ops.definitions.movement import sliding_windows, window_count
+from assay.ops.definitions.movement import sliding_windows
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import broadcast, unknown
@@ -130,7 +130,10 @@ def conv_shape(
 
 
 def _conv_dim(size: Dim, kernel: Dim, stride: int, padding: int, dilation: int) -> Dim:
-    return window_count(size + padding, (kernel - 1) * dilation + 1, stride)
+    free = size + padding - ((kernel - 1) * dilation + 1)
+    if falls_short(free, 0):
+        raise ValueError(f"a kernel of {kernel} does not fit into an axis of size {size}")
+    return free // stride + 1
 
 
 def window_view(x: Array, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> Array:
