@@ -20,8 +20,6 @@ class Ledger:
     """The transfers of one run, in order."""
 
     entries: list[Transfer] = field(default_factory=list[Transfer])
-    damaged: list[Transfer] = field(default_factory=list[Transfer])
-    """Those that did not arrive as they were, where that was checked."""
 
     def note(self, source: str, destination: str, count: int, seconds: float) -> None:
         """Add a transfer of `count` bytes."""

@@ -115,7 +115,7 @@ def test_a_wrong_gradient_of_the_size_of_the_jump_is_found() -> None:
 
 
 @pytest.mark.usefixtures("own_cache")
-@pytest.mark.parametrize("fault", ["kernel", "kernel:aten.mm.default", "kernel:aten.where.self"])
+@pytest.mark.parametrize("fault", ["lowering", "lowering:aten.mm.default", "lowering:aten.where.self"])
 def test_a_broken_op_is_found_beside_a_kink(fault: str) -> None:
     with injected(fault):
         record = recorded(edgy())

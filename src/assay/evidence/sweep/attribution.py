@@ -9,11 +9,15 @@ wrong one names the op. Then the graph runs again, in other ways, and a stage is
   what the pass put there
 * wrong in what a device was given: the *transfer*
 * none of these: *unknown*
+
+Rounding adds up, so a value may be wrong by what it was handed. A lowering or a kernel is blamed only if the op is
+wrong by itself, on the inputs that torch has there; else the search goes on with the next wrong value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -30,13 +34,13 @@ from assay.frontends.torch.types import has_array, to_array
 from assay.ir.dtypes import Array
 from assay.ir.graph import Origin
 from assay.limits import DEFAULT
-from assay.ops.registry import widen
+from assay.ops.registry import CORE, widen
 from assay.passes import standard_passes
 from assay.runtime.pipeline import Compiled
 from assay.runtime.targets import ORACLE, make_chain
-from assay.runtime.torch.accounts import calls_of
 from assay.runtime.torch.backend import Options, Traced, compile_traced, traced
 from assay.runtime.torch.graphs import Phase
+from assay.runtime.transfers import Transfer
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,26 +140,37 @@ class _Trial:
     seen: dict[_Way, dict[str, Array]] = field(default_factory=dict[_Way, dict[str, Array]])
     """The values of the ways that were tried."""
 
-    def first_wrong(self, way: _Way) -> tuple[str, str] | None:
-        """The first value that is wrong, and how wrong it is."""
+    def wrong(self, way: _Way) -> Iterator[tuple[fx.Node, str]]:
+        """The nodes whose values are wrong, in order, and how wrong each is."""
         values = self._values(way)
-        complaints = ((node.name, self._complaint(node.name, values)) for node in calls_of(self.graph.module))
-        return next(((name, words) for name, words in complaints if words), None)
+        for node in self.graph.module.graph.nodes:
+            complaint = self._complaint(node.name, values) if node.op == "call_function" else ""
+            if complaint:
+                yield node, complaint
 
     def is_right(self, name: str, way: _Way) -> bool:
         """Whether a value is right; of one that is not computed in this way, whether all others are."""
         values = self._values(way)
-        return not self._complaint(name, values) if name in values else self.first_wrong(way) is None
+        return not self._complaint(name, values) if name in values else next(self.wrong(way), None) is None
+
+    def is_right_alone(self, node: fx.Node) -> bool:
+        """Whether a node is right by itself, on what torch has for its inputs."""
+        module = _alone(node)
+        inputs = [self.plain[each.name] for each in module.graph.nodes if each.op == "placeholder"]
+        exact = _Kept(module, wide=True)
+        with torch.no_grad():
+            plain = _Kept(module)
+            plain.run(*inputs)
+            exact.run(*inputs)
+        graph = traced(module, replace(self.options, frozen=False), "inference")
+        trial = _Trial(graph, self.options, inputs, plain.kept, exact.kept)
+        return trial.is_right(node.name, _Way())
 
     def passes(self) -> list[str]:
         """The passes that can be switched off, in order."""
         chain = make_chain(self.options.target, self.options.mode, DEFAULT)
         own = [each.name for target in chain for each in target.passes() if not each.required]
         return list(dict.fromkeys([*(each.__name__ for each in standard_passes(self.options.mode)), *own]))
-
-    def origin(self, name: str) -> Origin:
-        """Where a value comes from."""
-        return origin_of(next(node for node in self.graph.module.graph.nodes if node.name == name))
 
     def _complaint(self, name: str, values: Mapping[str, Array]) -> str:
         found, right = values.get(name), self.plain.get(name)
@@ -183,12 +198,35 @@ class _Trial:
 
 
 def _found(trial: _Trial) -> Suspect | None:
-    wrong = trial.first_wrong(_Way())
-    if wrong is None:
-        return None
-    name, complaint = wrong
-    origin = trial.origin(name)
-    return Suspect(origin.op, name, complaint, str(origin), _component(trial, name))
+    for node, complaint in trial.wrong(_Way()):
+        component = _component(trial, node.name)
+        if component in _OF_ONE_OP and trial.is_right_alone(node):
+            continue
+        origin = origin_of(_maker(node))
+        return Suspect(origin.op, node.name, complaint, str(origin), component)
+    return None
+
+
+_OF_ONE_OP = ("lowering", "kernel")
+"""What makes an op wrong by itself, too."""
+
+
+def _maker(node: fx.Node) -> fx.Node:
+    """The call that a value comes from: one result of several is taken out of a tuple."""
+    return cast(fx.Node, node.args[0]) if node.target is operator.getitem else node
+
+
+def _alone(node: fx.Node) -> fx.GraphModule:
+    """A graph of one call, whose inputs are what the call reads; a result of several comes out as it does there."""
+    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    maker = _maker(node)
+    for each in maker.all_input_nodes:
+        copies[each] = graph.placeholder(each.name)
+        copies[each].meta = each.meta
+    for each in dict.fromkeys((maker, node)):
+        copies[each] = graph.node_copy(each, copies.__getitem__)
+    graph.output((copies[node],))
+    return fx.GraphModule(torch.nn.Module(), graph)
 
 
 def _component(trial: _Trial, name: str) -> str:
@@ -209,7 +247,7 @@ def _component(trial: _Trial, name: str) -> str:
 
 
 def _kernel(trial: _Trial, name: str, pass_name: str) -> str:
-    """The kernels of what a pass put in place of an op."""
+    """The kernels of what a pass put in place of an op; of the target's own ops, if there are such."""
     ops: list[str] = []
 
     def note(made: Compiled) -> Compiled:
@@ -218,17 +256,17 @@ def _kernel(trial: _Trial, name: str, pass_name: str) -> str:
         return made
 
     trial.is_right(name, _Way(refine=note))
-    return " ".join(["kernel", *dict.fromkeys(ops)])
+    own = [op for op in ops if op not in CORE]
+    return " ".join(["kernel", *dict.fromkeys(own or ops)])
 
 
 def _is_damaged(trial: _Trial) -> bool:
     """Whether something does not arrive on a device as it was."""
-    programs: list[Compiled] = []
+    damaged: list[Transfer] = []
 
     def check(made: Compiled) -> Compiled:
-        made.program.checks_transfers = True
-        programs.append(made)
+        made.program.damaged = damaged
         return made
 
     trial.is_right("", _Way(refine=check))
-    return any(each.program.transfers is not None and each.program.transfers.damaged for each in programs)
+    return bool(damaged)
