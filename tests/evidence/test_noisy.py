@@ -7,12 +7,12 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
-from assay.evidence.compare.noisy import Call, Noise, Seeing, flips
+from assay.evidence.compare.noisy import Call, NoisyArithmetic, Seeing, flips
 
 
 def calls(x: Tensor, seed: int | None) -> list[Call]:
     """The calls with an edge in a run whose second relu has what is left of `x` after 3 · x / 3 is taken away."""
-    noise = nullcontext() if seed is None else Noise(seed)
+    noise = nullcontext() if seed is None else NoisyArithmetic(seed)
     with Seeing() as seeing, noise:
         torch.relu(torch.relu(x) * 3.0 / 3.0 - x)
     return seeing.calls

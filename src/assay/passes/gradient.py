@@ -25,7 +25,7 @@ from assay.ops.shapes import axes_of, axis_of
 
 
 @dataclass(frozen=True)
-class Step:
+class ForwardNode:
     """One node of the forward program: its inputs `x`, results `out` and attributes."""
 
     b: Builder
@@ -34,7 +34,7 @@ class Step:
     attrs: Any
 
 
-Rule: TypeAlias = Callable[[Step, Value], Value]
+Rule: TypeAlias = Callable[[ForwardNode, Value], Value]
 
 
 def gradients(b: Builder, nodes: Sequence[Node], y: Value, xs: Sequence[Value]) -> list[Value]:
@@ -66,7 +66,7 @@ class _Tape:
         if rules is None:
             self.through_parts(node)
             return
-        step = Step(self.b, node.inputs, node.outputs, node.attrs)
+        step = ForwardNode(self.b, node.inputs, node.outputs, node.attrs)
         for value, rule in zip(node.inputs, rules, strict=True):
             if rule is not None and value is not None and value in self.reached and _is_float(value):
                 self.add(value, rule(step, self.found[node.outputs[0]]))
@@ -127,14 +127,14 @@ def unbroadcast(b: Builder, g: Value, x: Value) -> Value:
     return b.reduce_sum(g, axes=tuple(stretched), keepdims=True) if stretched else g
 
 
-def _kept(s: Step, value: Value) -> Value:
+def _kept(s: ForwardNode, value: Value) -> Value:
     """The result of a reduction, or its gradient, with the reduced axes back as axes of size one."""
     if s.attrs["keepdims"]:
         return value
     return s.b.unsqueeze(value, axes=axes_of(s.attrs["axes"], s.b.rank(s.x[0])))
 
 
-def _spread(s: Step, value: Value) -> Value:
+def _spread(s: ForwardNode, value: Value) -> Value:
     """The same, stretched to the shape of the input."""
     return s.b.expand(_kept(s, value), s.b.shape_of(s.x[0]))
 
@@ -158,11 +158,11 @@ def _scattered(b: Builder, like: Value, axis: int, positions: Value, g: Value) -
 # --- elementwise
 
 
-def _mask(s: Step, condition: Value, g: Value) -> Value:
+def _mask(s: ForwardNode, condition: Value, g: Value) -> Value:
     return s.b.where(condition, g, zeros_like(s.b, g))
 
 
-def _through(s: Step, g: Value, part: Value) -> Value:
+def _through(s: ForwardNode, g: Value, part: Value) -> Value:
     """`part`, but zero where g is."""
     return s.b.where(s.b.eq(g, 0.0), zeros_like(s.b, g), part)
 
@@ -171,26 +171,26 @@ def _guarded(rule: Rule) -> Rule:
     return lambda s, g: _through(s, g, rule(s, g))
 
 
-def _abs(s: Step, g: Value) -> Value:
+def _abs(s: ForwardNode, g: Value) -> Value:
     return s.b.where(s.b.lt(s.x[0], 0.0), s.b.neg(g), g)
 
 
-def _erf(s: Step, g: Value) -> Value:
+def _erf(s: ForwardNode, g: Value) -> Value:
     return s.b.mul(g, s.b.mul(2 / math.sqrt(math.pi), s.b.exp(s.b.neg(s.b.square(s.x[0])))))
 
 
-def _pow_base(s: Step, g: Value) -> Value:
+def _pow_base(s: ForwardNode, g: Value) -> Value:
     x, y = s.x
     slope = s.b.mul(y, s.b.pow(x, s.b.sub(y, 1.0)))
     return s.b.mul(g, s.b.where(s.b.eq(y, 0.0), s.b.mul(y, 0.0), slope))
 
 
-def _pow_exponent(s: Step, g: Value) -> Value:
+def _pow_exponent(s: ForwardNode, g: Value) -> Value:
     safe = s.b.where(s.b.eq(s.x[0], 0.0), 1.0, s.x[0])
     return s.b.mul(g, s.b.mul(s.out[0], s.b.log(safe)))
 
 
-def _first_wins(other: Callable[[Step], Value]) -> tuple[Rule, Rule]:
+def _first_wins(other: Callable[[ForwardNode], Value]) -> tuple[Rule, Rule]:
     """The rules of min and max; `other` says where the second operand is the result."""
     return (
         lambda s, g: s.b.where(other(s), zeros_like(s.b, g), g),
@@ -201,7 +201,7 @@ def _first_wins(other: Callable[[Step], Value]) -> tuple[Rule, Rule]:
 # --- movement
 
 
-def _slice(s: Step, g: Value) -> Value:
+def _slice(s: ForwardNode, g: Value) -> Value:
     """Along one axis after the other, the gradient put back to where the slice was taken."""
     b, (x, *bounds) = s.b, s.x
     axes = axes_of(s.attrs["axes"], b.rank(x))
@@ -215,13 +215,13 @@ def _slice(s: Step, g: Value) -> Value:
     return g
 
 
-def _pad_value(s: Step, g: Value) -> Value:
+def _pad_value(s: ForwardNode, g: Value) -> Value:
     inside = s.b.pad(g, s.b.neg(s.x[1]), 0.0)
     return s.b.sub(s.b.reduce_sum(g), s.b.reduce_sum(inside))
 
 
 def _concat(index: int) -> Rule:
-    def rule(s: Step, g: Value) -> Value:
+    def rule(s: ForwardNode, g: Value) -> Value:
         b = s.b
         axis = axis_of(s.attrs["axis"], b.rank(g))
         sizes = [b.size(x, axis) for x in s.x[: index + 1]]
@@ -239,12 +239,12 @@ def _total(b: Builder, sizes: Sequence[int | Value]) -> Value:
     return total
 
 
-def _gather(s: Step, g: Value) -> Value:
+def _gather(s: ForwardNode, g: Value) -> Value:
     x, positions = s.x
     return _scattered(s.b, x, axis_of(s.attrs["axis"], s.b.rank(x)), positions, g)
 
 
-def _gather_nd(s: Step, g: Value) -> Value:
+def _gather_nd(s: ForwardNode, g: Value) -> Value:
     b, (x, positions) = s.b, s.x
     rank = b.rank(positions)
     lead = b.vector(*(b.size(positions, i) for i in range(rank - 1)), 1)
@@ -257,20 +257,20 @@ def _gather_nd(s: Step, g: Value) -> Value:
     return b.scatter_nd(zeros_like(b, x), full, g, reduction="add")
 
 
-def _scatter_target(s: Step, g: Value) -> Value:
+def _scatter_target(s: ForwardNode, g: Value) -> Value:
     _, positions, updates = s.x
     if s.attrs["reduction"] == "add":
         return g
     return s.b.scatter_nd(g, positions, zeros_like(s.b, updates), reduction=_plain(s))
 
 
-def _scatter_updates(s: Step, g: Value) -> Value:
+def _scatter_updates(s: ForwardNode, g: Value) -> Value:
     if s.attrs["reduction"] != "add":
         _plain(s)
     return s.b.gather_nd(g, s.x[1])
 
 
-def _plain(s: Step) -> str:
+def _plain(s: ForwardNode) -> str:
     if s.attrs["reduction"] != "none":
         raise LowerFailed(f"the op scatter_nd has no derivative with the reduction '{s.attrs['reduction']}'")
     return "none"
@@ -279,7 +279,7 @@ def _plain(s: Step) -> str:
 # --- reductions and products
 
 
-def _product(s: Step, g: Value) -> Value:
+def _product(s: ForwardNode, g: Value) -> Value:
     """g times the product of the other elements, which with one zero among them only the zero itself sees."""
     b, x = s.b, s.x[0]
     how = {"axes": s.attrs["axes"], "keepdims": s.attrs["keepdims"]}
@@ -291,7 +291,7 @@ def _product(s: Step, g: Value) -> Value:
     return b.mul(_spread(s, g), others)
 
 
-def _extreme(s: Step, g: Value) -> Value:
+def _extreme(s: ForwardNode, g: Value) -> Value:
     """g shared by all elements that are equal to the result."""
     b, x = s.b, s.x[0]
     hits = b.cast(b.eq(x, _spread(s, s.out[0])), dtype=b.dtype(x))
@@ -299,23 +299,23 @@ def _extreme(s: Step, g: Value) -> Value:
     return b.mul(hits, b.div(_spread(s, g), _spread(s, count)))
 
 
-def _cum_sum(s: Step, g: Value) -> Value:
+def _cum_sum(s: ForwardNode, g: Value) -> Value:
     axis = (s.attrs["axis"],)
     return s.b.flip(s.b.cum_sum(s.b.flip(g, axes=axis), axis=s.attrs["axis"]), axes=axis)
 
 
-def _sort(s: Step, g: Value) -> Value:
+def _sort(s: ForwardNode, g: Value) -> Value:
     return s.b.scatter_elements(zeros_like(s.b, g), s.out[1], g, axis=s.attrs["axis"])
 
 
-def _softmax(s: Step, g: Value) -> Value:
+def _softmax(s: ForwardNode, g: Value) -> Value:
     b, out = s.b, s.out[0]
     weighted = _through(s, g, b.mul(g, out))
     mean = b.expand(b.reduce_sum(weighted, axes=(s.attrs["axis"],), keepdims=True), b.shape_of(g))
     return b.sub(weighted, _through(s, mean, b.mul(out, mean)))
 
 
-def _matrices(s: Step, g: Value) -> tuple[Value, Value, Value]:
+def _matrices(s: ForwardNode, g: Value) -> tuple[Value, Value, Value]:
     """Both factors and the gradient as (stacks of) matrices."""
     b, (x, y) = s.b, s.x
     if b.rank(y) == 1:
@@ -330,22 +330,22 @@ def _turned(b: Builder, x: Value) -> Value:
     return b.transpose(x, perm=(*range(rank - 2), rank - 1, rank - 2))
 
 
-def _left_factor(s: Step, g: Value) -> Value:
+def _left_factor(s: ForwardNode, g: Value) -> Value:
     x, y, wide = _matrices(s, g)
     return s.b.reshape(unbroadcast(s.b, s.b.matmul(wide, _turned(s.b, y)), x), s.b.shape_of(s.x[0]))
 
 
-def _right_factor(s: Step, g: Value) -> Value:
+def _right_factor(s: ForwardNode, g: Value) -> Value:
     x, y, wide = _matrices(s, g)
     return s.b.reshape(unbroadcast(s.b, s.b.matmul(_turned(s.b, x), wide), y), s.b.shape_of(s.x[1]))
 
 
-def _determinant(s: Step, g: Value) -> Value:
+def _determinant(s: ForwardNode, g: Value) -> Value:
     scale = s.b.unsqueeze(s.b.mul(g, s.out[0]), axes=(-2, -1))
     return s.b.mul(scale, _turned(s.b, s.b.inverse(s.x[0])))
 
 
-def _inverse(s: Step, g: Value) -> Value:
+def _inverse(s: ForwardNode, g: Value) -> Value:
     turned = _turned(s.b, s.out[0])
     return s.b.neg(s.b.matmul(turned, s.b.matmul(g, turned)))
 

@@ -1,4 +1,4 @@
-"""Placed segments made ready to compile: the targets' own passes, and the prelude that runs only when weights change."""
+"""Placed segments made ready to compile: the targets' own passes, and a prelude that runs only when weights change."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def _comparable(one: Call, two: Call) -> bool:
     }
 
 
-class Noise(TorchDispatchMode):
+class NoisyArithmetic(TorchDispatchMode):
     """Moves every float that arithmetic gave by up to two units in the last place."""
 
     def __init__(self, seed: int) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from assay.evidence.compare.noisy import Call, Noise, Seeing
+from assay.evidence.compare.noisy import Call, Seeing
 from assay.evidence.fuzz.torch_plain import PLAIN
 from assay.evidence.fuzz.torch_program import Program, Turn, namespace
 from assay.evidence.opinfo.cases import in_f64
@@ -112,7 +112,7 @@ _SUMMING = frozenset(
 """Ops that sum: their rounding is relative to the terms, not to what terms of both signs leave."""
 
 
-class TermNoise(Noise):
+class TermNoise(NoisyArithmetic):
     """Noise that moves what sums are made of too."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -9,7 +9,7 @@ from assay.evidence.records.schema import Record
 from assay.evidence.report.base import UNKNOWN, Base, CauseKey, Failure, failure_of, models_of, said, tried
 from assay.evidence.report.cells import Column, Link, Ratio, Row, Table, natural, number, written
 from assay.evidence.report.clusters import clusters
-from assay.evidence.report.unlock import Step, freed, plan
+from assay.evidence.report.unlock import Fixes, freed, plan
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Blockers:
 
     blocked: Mapping[str, Mapping[str, frozenset[CauseKey]]]
     impact: Mapping[tuple[str, Failure], tuple[Record, ...]]
-    plans: Mapping[str, list[Step[CauseKey]]]
+    plans: Mapping[str, list[Fixes[CauseKey]]]
 
 
 def blockers(base: Base) -> Blockers:

@@ -20,7 +20,7 @@ _DEEPEST = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Step(Generic[C]):
+class Fixes(Generic[C]):
     """So many fixes, and the models that they free together."""
 
     fixes: tuple[C, ...]
@@ -34,7 +34,7 @@ def freed(blocked: Mapping[str, frozenset[C]], fixes: frozenset[C]) -> tuple[str
     return tuple(sorted(model for model, causes in blocked.items() if causes <= fixes))
 
 
-def plan(blocked: Mapping[str, frozenset[C]], budget: int = BUDGET) -> list[Step[C]]:
+def plan(blocked: Mapping[str, frozenset[C]], budget: int = BUDGET) -> list[Fixes[C]]:
     """For every number of fixes that frees more models than one less: the most models, and fixes that free them.
 
     Exact as long as the search stays within its budget; beyond that the plan grows greedily from the last exact one,
@@ -43,7 +43,7 @@ def plan(blocked: Mapping[str, frozenset[C]], budget: int = BUDGET) -> list[Step
     order = sorted({cause for causes in blocked.values() for cause in causes}, key=str)
     bits = {cause: 1 << place for place, cause in enumerate(order)}
     groups = Counter(sum(bits[cause] for cause in causes) for causes in blocked.values())
-    steps: list[Step[C]] = []
+    steps: list[Fixes[C]] = []
     search = _Search([(mask, count) for mask, count in sorted(groups.items()) if mask], budget)
     found = best = 0
     for size in range(1, len(order) + 1):
@@ -55,7 +55,7 @@ def plan(blocked: Mapping[str, frozenset[C]], budget: int = BUDGET) -> list[Step
             continue
         found, best = mask, count
         fixes = tuple(cause for cause in order if mask & bits[cause])
-        steps.append(Step(fixes, freed(blocked, frozenset(fixes)), exact))
+        steps.append(Fixes(fixes, freed(blocked, frozenset(fixes)), exact))
     return steps
 
 

@@ -15,7 +15,7 @@ from torch import fx
 
 from assay.errors import RunFailed
 from assay.evidence.compare.edges import EDGES
-from assay.evidence.compare.noisy import Noise, named_arguments
+from assay.evidence.compare.noisy import NoisyArithmetic, named_arguments
 from assay.evidence.sweep.subjects import Results, Subject, floats_as
 from assay.frontends.torch.decompositions import decompositions, drawn_once, kept_whole, wide_gradients
 from assay.frontends.torch.private.dynamo import aot_autograd, boxed
@@ -184,7 +184,7 @@ class Lab:
     def by_torch(self, way: Way) -> tuple[Results, Operands]:
         """What torch gives, and the operands that its ops with an edge have before they are pinned."""
         seen: Operands = {}
-        mode = nullcontext() if way.noise is None else Noise(way.noise)
+        mode = nullcontext() if way.noise is None else NoisyArithmetic(way.noise)
 
         def turn(index: int, arguments: list[Any]) -> Sequence[Any]:
             with mode, torch.no_grad():

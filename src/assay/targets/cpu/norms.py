@@ -37,8 +37,9 @@ def is_foldable(node: Node) -> bool:
     if node.op != "batch_norm" or node.inputs[0] is None or node.inputs[1] is None:
         return False
     x, channels = node.inputs[0].type, known_shape(node.inputs[1])
-    wide = isinstance(x, TensorType) and x.dtype in (f32, f64) and x.is_sized and x.shape is not None
-    return wide and len(x.shape or ()) > 1 and (x.shape or ())[1:2] == channels
+    if not isinstance(x, TensorType) or x.dtype not in (f32, f64) or not x.is_sized:
+        return False
+    return bool(channels) and (x.shape or ())[1:2] == channels
 
 
 def _conv_before(norm: Node, convs: dict[Value, Node], known: Collection[Value]) -> Node | None:

@@ -11,7 +11,7 @@ from assay.ir.graph import Graph, Node
 from assay.limits import DEFAULT, Limits
 from assay.ops import OPS
 from assay.targets.base import YES, Bodies, Device, Executable, NamedPass, Probe, Support, Traits
-from assay.targets.reference.interpreter import Mode, Program
+from assay.targets.reference.interpreter import Interpreter, Mode
 
 _NONE: Bodies = {}
 
@@ -49,4 +49,4 @@ class ReferenceTarget:
     def compile(self, segment: Graph, bodies: Bodies = _NONE, disabled: Collection[str] = ()) -> Executable:
         """Make the segment ready for the interpreter."""
         with collector_paused():
-            return Program(segment, self.mode, self.limits, bodies)
+            return Interpreter(segment, self.mode, self.limits, bodies)

@@ -48,7 +48,7 @@ Kernel: TypeAlias = Callable[[Sequence[Any]], tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ReadyNode:
     """One node made ready: what it reads and writes, what nobody reads after it."""
 
     node: Node
@@ -60,7 +60,7 @@ class Step:
     dead: tuple[Value, ...]
 
 
-class Program:
+class Interpreter:
     """A graph made ready to run. Immutable after construction, so that threads may share it."""
 
     addressed = frozenset[int]()
@@ -73,14 +73,14 @@ class Program:
         last_use = _last_uses(graph)
         self._steps = [self._prepare(node, last_use[index]) for index, node in enumerate(graph.nodes)]
         self._bodies = {
-            region: Program(region, mode, limits, bodies)
+            region: Interpreter(region, mode, limits, bodies)
             for node in graph.nodes
             if node.op != "deferred"
             for region in node.regions
             if region not in bodies
         }
         self._captured = {region: captured(region) for region in bodies}
-        self._late: dict[Any, Program] = {}
+        self._late: dict[Any, Interpreter] = {}
 
     def run(
         self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
@@ -96,7 +96,7 @@ class Program:
         values = {self.graph.inputs[at]: array for at, array in statics.items()}
         inputs = tuple(value for value in self.graph.inputs if value not in values)
         graph = replace(self.graph, inputs=inputs, input_names=(), constants={**self.graph.constants, **values})
-        return Program(graph, self.mode, self.limits, self._compiled)
+        return Interpreter(graph, self.mode, self.limits, self._compiled)
 
     @property
     def peak_bytes(self) -> int | None:
@@ -113,7 +113,7 @@ class Program:
             self._run_step(step, env, symbols, watch)
         return tuple(env[value] for value in self.graph.outputs)
 
-    def _run_step(self, step: Step, env: Env, symbols: Mapping[str, int], watch: Watch | None) -> None:
+    def _run_step(self, step: ReadyNode, env: Env, symbols: Mapping[str, int], watch: Watch | None) -> None:
         node = step.node
         arguments = [None if value is None else env[value] for value in node.inputs]
         started = time.perf_counter() if watch else 0.0
@@ -153,7 +153,7 @@ class Program:
             watch.drop(node)
             watch.allowance.check_memory(0, str(node.origin))
 
-    def _prepare(self, node: Node, dead: tuple[Value, ...]) -> Step:
+    def _prepare(self, node: Node, dead: tuple[Value, ...]) -> ReadyNode:
         definition = OPS.get(node.op)
         if definition is None:
             raise RunFailed(f"the oracle has no op '{node.op}'", where=str(node.origin))
@@ -161,16 +161,16 @@ class Program:
         kernel = None if definition.regions else make_kernel(definition, node, self.mode)
         fixed = [value.type for value in node.outputs if not sized_at_run and not definition.regions]
         taken = sum(_bytes_taken(kind, definition) for kind in fixed)
-        return Step(node, definition, kernel, sized_at_run, taken if taken >= LARGE else 0, dead)
+        return ReadyNode(node, definition, kernel, sized_at_run, taken if taken >= LARGE else 0, dead)
 
-    def _check_size(self, step: Step, arguments: Sequence[Any], watch: Watch | None) -> None:
+    def _check_size(self, step: ReadyNode, arguments: Sequence[Any], watch: Watch | None) -> None:
         """See that there is memory for the results, before they are made; the shape rule tells of unknown sizes."""
         needed = step.large if not step.sized_at_run else self._check_shapes(step, arguments)
         check_room(needed, step.node.op)
         if watch is not None and watch.allowance is not None:
             watch.allowance.check_memory(needed, "")
 
-    def _check_shapes(self, step: Step, arguments: Sequence[Any]) -> int:
+    def _check_shapes(self, step: ReadyNode, arguments: Sequence[Any]) -> int:
         """The bytes that a node takes for these arguments; LimitExceeded if a result is larger than allowed."""
         facts = [
             None if value is None else _runtime_fact(value.type, argument)
@@ -194,7 +194,7 @@ class Program:
                 hint="the op's shape or dtype rule and its reference disagree: please report this",
             )
 
-    def late(self, node: Node, inputs: Sequence[Any]) -> Program:
+    def late(self, node: Node, inputs: Sequence[Any]) -> Interpreter:
         """The program of a deferred node for these very inputs, lowered now that all is known."""
         for telling in (_integers_tell, _everything_tells):
             facts = [
@@ -208,7 +208,7 @@ class Program:
         reason = node.attrs["reason"]
         raise LowerFailed(f"{node.regions[0].name} needs {reason}, which even a run does not tell")
 
-    def _lowered_late(self, node: Node, facts: Sequence[Fact]) -> Program:
+    def _lowered_late(self, node: Node, facts: Sequence[Fact]) -> Interpreter:
         graph = node.regions[0]
         key = (graph, tuple(_key(fact) for fact in facts))
         found = self._late.get(key)
@@ -216,7 +216,7 @@ class Program:
             if len(self._late) >= _LATE_PROGRAMS:
                 self._late.clear()
             lowered = lower(graph, facts, decomposed=node.attrs["decomposed"], limits=self.limits)
-            found = self._late[key] = Program(lowered, self.mode, self.limits, {})
+            found = self._late[key] = Interpreter(lowered, self.mode, self.limits, {})
         return found
 
     def result_types(self, graph: Graph, env: Env, inputs: Sequence[Any]) -> list[Type]:
@@ -243,7 +243,7 @@ class Body:
     """A region as control-flow references see it: a function, with what they need to know of its graph."""
 
     def __init__(
-        self, owner: Program, node: Node, graph: Graph, env: Env, symbols: Mapping[str, int], watch: Watch | None
+        self, owner: Interpreter, node: Node, graph: Graph, env: Env, symbols: Mapping[str, int], watch: Watch | None
     ) -> None:
         self.graph = graph
         self._owner, self._node, self._env, self._symbols, self._watch = owner, node, env, symbols, watch
