@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,7 +15,7 @@ from assay.cli.inputs import DimOption, InputOption, ModelArgument, RandomOption
 from assay.cli.numbers import MOST_SECONDS, number_option
 from assay.cli.output import JsonOption, Report, reporting
 from assay.cli.sizes import told_if_it_fails
-from assay.errors import BadFeed, NotFound
+from assay.errors import BadFeed, NotFound, hint_for
 
 ModeOption = Annotated[
     Literal["exact", "precise"],
@@ -33,6 +33,10 @@ TimeOption = Annotated[
 MemoryOption = Annotated[
     str | None, typer.Option("--memory-limit", metavar="SIZE", help="What results may take, such as 1GiB.")
 ]
+DisableOption = Annotated[
+    list[str] | None,
+    typer.Option("--disable-pass", metavar="NAME", help="Leave out a pass, such as fold; may be repeated."),
+]
 
 
 def run(
@@ -42,6 +46,7 @@ def run(
     dim: DimOption = None,
     target: TargetOption = None,
     mode: ModeOption = "exact",
+    disable_pass: DisableOption = None,
     output: OutputOption = None,
     time_limit: TimeOption = None,
     memory_limit: MemoryOption = None,
@@ -55,8 +60,8 @@ def run(
         budget = _budget(time_limit, memory_limit)
         started = time.perf_counter()
         source = read(model)
-        chain = chosen(target)
-        session = source.session(SessionOptions(target=chain, mode=mode))
+        chain, disabled = chosen(target), _passes(disable_pass or ())
+        session = source.session(SessionOptions(target=chain, mode=mode, disabled_passes=disabled))
         loaded = time.perf_counter()
         feeds = make_feeds(source, inputs, random, dim, lambda: session.lowered)
         with told_if_it_fails(feeds.assumed):
@@ -80,6 +85,17 @@ def run(
                 "outputs": rows,
             }
         )
+
+
+def _passes(names: Sequence[str]) -> Sequence[str]:
+    """The names as they are; NotFound if there is no such pass."""
+    from assay.passes import STANDARD
+
+    known = list(dict.fromkeys(each.__name__ for each in STANDARD))
+    for name in names:
+        if name not in known:
+            raise NotFound(f"there is no pass '{name}'", hint=hint_for(name, known))
+    return names
 
 
 def _budget(seconds: float | None, memory: str | None) -> Any:
