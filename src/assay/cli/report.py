@@ -56,8 +56,8 @@ def report(
             written = write(output, found, form or FORMS)
         if page is not None:
             write_page(page, found, known)
-        if readme is not None:
-            write_readme(readme, found, known, page)
+            if readme is not None:
+                write_readme(readme, found, known, page)
         for check in found.checks:
             if not check.ok:
                 out.text(f"self-check failed: {check.name}: {check.detail}")

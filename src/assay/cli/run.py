@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,7 +15,7 @@ from assay.cli.inputs import DimOption, InputOption, ModelArgument, RandomOption
 from assay.cli.numbers import MOST_SECONDS, number_option
 from assay.cli.output import JsonOption, Report, reporting
 from assay.cli.sizes import told_if_it_fails
-from assay.errors import BadFeed, NotFound, hint_for
+from assay.errors import BadFeed, NotFound
 
 ModeOption = Annotated[
     Literal["exact", "precise"],
@@ -60,7 +60,7 @@ def run(
         budget = _budget(time_limit, memory_limit)
         started = time.perf_counter()
         source = read(model)
-        chain, disabled = chosen(target), _passes(disable_pass or ())
+        chain, disabled = chosen(target), tuple(disable_pass or ())
         session = source.session(SessionOptions(target=chain, mode=mode, disabled_passes=disabled))
         loaded = time.perf_counter()
         feeds = make_feeds(source, inputs, random, dim, lambda: session.lowered)
@@ -85,17 +85,6 @@ def run(
                 "outputs": rows,
             }
         )
-
-
-def _passes(names: Sequence[str]) -> Sequence[str]:
-    """The names as they are; NotFound if there is no such pass."""
-    from assay.passes import STANDARD
-
-    known = list(dict.fromkeys(each.__name__ for each in STANDARD))
-    for name in names:
-        if name not in known:
-            raise NotFound(f"there is no pass '{name}'", hint=hint_for(name, known))
-    return names
 
 
 def _budget(seconds: float | None, memory: str | None) -> Any:

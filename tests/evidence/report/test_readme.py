@@ -11,6 +11,8 @@ from urllib.parse import unquote
 import pytest
 from evidence.report.samples import failed, model, synthetic
 
+from assay.cli import main
+from assay.cli.output import USAGE
 from assay.errors import NotFound
 from assay.evidence.records import OpUse, Records, Transfers
 from assay.evidence.report import made, write, write_page, write_readme
@@ -119,6 +121,13 @@ def test_a_page_without_marks_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no place for the table"):
         write_readme(page, made(records, "Models"), records, tmp_path / "models.md")
     assert page.read_text() == "nothing\n"
+
+
+def test_a_readme_needs_the_page_that_it_leads_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["report", "records.jsonl", "-o", str(tmp_path / "report"), "--readme", str(tmp_path / "README.md")])
+    assert stopped.value.code == USAGE
+    assert "--page FILE" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("form", "endings"), [("markdown", {".md"}), ("html", {".html", ".csv"}), ("data", {".csv"})])
