@@ -7,17 +7,25 @@ from typing import Any
 
 import numpy as np
 import pytest
+from ops.cases import allowed, outcome, samples, told
+from ops.knowledge import views
+from targets.test_cpu import given, single
 
+from assay.evidence.compare.arrays import closeness
 from assay.ir import dtypes
 from assay.ir.dims import symbol
-from assay.ir.graph import Graph, Node, Origin
+from assay.ir.graph import Graph, Node, Origin, fresh_ids
 from assay.ir.types import TensorType
 from assay.ir.verify import verify
+from assay.limits import DEFAULT
+from assay.ops import CORE
 from assay.ops.builder import Builder
+from assay.ops.levels import core_level
 from assay.ops.registry import Effect, effect_of
 from assay.passes import STANDARD, apply
 from assay.passes.cse import cse
 from assay.passes.dce import dce
+from assay.passes.decompose import decompose
 from assay.passes.fold import fold
 from assay.passes.hoist import hoist
 from assay.passes.simplify import simplify
@@ -240,3 +248,20 @@ def test_a_changed_node_names_the_pass_once(
     make: Callable[[Builder, Any], Any], each: Callable[[Graph], Graph], passes: dict[str, tuple[str, ...]]
 ) -> None:
     assert {node.op: node.origin.passes for node in dce(apply(build(make), [each])).nodes} == passes
+
+
+@pytest.mark.parametrize("op", ["rnn", "gru", "lstm", "batch_norm", "softmax", "max_pool", "dynamic_quantize"])
+def test_decompose_puts_milli_ops_in_the_place_of_a_composite(op: str) -> None:
+    """Also where two results are one value of the parts, or a result is an argument: a layer over no steps."""
+    for dtype, sample, rng in samples(CORE[op]):
+        if dtype is not dtypes.f32:
+            continue
+        graph = single(CORE[op], sample, next(view for view in views(rng, CORE[op], sample) if view.level == "shapes"))
+        parts = decompose(graph, lambda node: False, fresh_ids(graph), DEFAULT)
+        verify(parts, core_level)
+        assert all(CORE[node.op].is_milli for node in parts.walk()), told(CORE[op], dtype, sample)
+        assert (parts.inputs, parts.outputs) == (graph.inputs, graph.outputs)
+        results = ReferenceTarget().compile(parts).run(list(given(sample, graph)))
+        for got, wanted in zip(results, outcome(CORE[op], sample), strict=True):
+            found = closeness(got, wanted, **allowed(CORE[op], sample, wanted))
+            assert found.ok, f"{told(CORE[op], dtype, sample)}: {found}"

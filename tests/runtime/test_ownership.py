@@ -475,7 +475,7 @@ def test_what_observers_get_cannot_be_written_to(target: str) -> None:
     graph = b.finish("observed", [x], [b.mul(b.exp(x), x)], input_names=("x",), output_names=("y",))
     session = Session(graph, SessionOptions(target=target))
     seen: list[Array] = []
-    session._program.run([np.ones(4, np.float32)], lambda event: seen.extend(event.results))
+    session._latest.run([np.ones(4, np.float32)], lambda event: seen.extend(event.results))
     assert seen
     assert not any(array.flags.writeable for array in seen)
 

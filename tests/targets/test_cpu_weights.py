@@ -52,7 +52,8 @@ def products() -> Iterator[Any]:
 def test_products_read_weights_as_they_lie(dtype: DType, rows: int, turned: bool) -> None:
     """The weight is an input: nothing is packed ahead. Odd sizes leave rests in every direction."""
     rng = np.random.default_rng(rows)
-    for depth, cols, bias in ((1, 1, False), (130, 37, True), (64, 96, False), (257, 5, True)):
+    sizes = (1, 1, False), (130, 37, True), (64, 96, False), (257, 5, True), (40, 205, True), (401, 43, False)
+    for depth, cols, bias in sizes:
         b = Builder()
         x = b.input(TensorType(dtype, (rows, depth)))
         w = b.input(TensorType(dtype, (cols, depth) if turned else (depth, cols)))
@@ -89,6 +90,7 @@ CONVOLUTIONS = {
     "a long filter": ((2, 1, 300), (1, 1, 100), {"strides": (2,), "groups": 1}),
     "a window wider than x": ((1, 2, 3, 9), (2, 2, 1, 33), {"strides": (1, 1), "groups": 1, "pads": (0, 20, 0, 20)}),
     "one volume made": ((1, 6, 4, 5, 9), (1, 6, 3, 2, 7), {"strides": (1, 1, 2), "groups": 1}),
+    "more rows than are copied at once": ((1, 640, 15, 16), (18, 640, 3, 3), {"strides": (1, 1), "groups": 1}),
     "one pixel": ((1, 24, 3, 3), (40, 24, 3, 3), {"strides": (1, 1), "groups": 1}),
 }
 

@@ -116,10 +116,11 @@ def sweep(
 
 
 def _faults(given: Sequence[str]) -> list[str]:
-    """The faults asked for; `all` stands for each kind."""
+    """The faults asked for; `all` stands for each kind that needs no op, target or option of its own."""
     from assay.evidence.sweep.faults import FAULTS, find_fault
 
-    faults = [kind for each in given for kind in (FAULTS if each == "all" else [each])]
+    anywhere = [kind for kind, fault in FAULTS.items() if fault.only is None]
+    faults = [kind for each in given for kind in (anywhere if each == "all" else [each])]
     for each in faults:
         find_fault(each.partition(":")[0])
     return faults
@@ -163,11 +164,11 @@ def _show(report: Report, records: Sequence[Record], jobs: Sequence[Job]) -> Non
 
 def _misreported(records: Sequence[Record]) -> list[str]:
     """The faults whose records do not say what was broken."""
-    from assay.evidence.sweep.faults import OP, find_fault
+    from assay.evidence.sweep.faults import find_fault, op_of
 
     complaints: list[str] = []
     for record in records:
         kind, _, op = record.case.fault.partition(":")
-        told = find_fault(kind).misreported(record, op or OP) if kind else ""
+        told = find_fault(kind).misreported(record, op or op_of(kind)) if kind else ""
         complaints += [f"{record.case.fault} on {record.case.target}: {told}"] if told else []
     return complaints

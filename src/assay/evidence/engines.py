@@ -11,11 +11,13 @@ from assay.evidence.peers import Model, Ready, load_peer, peer_names, peer_versi
 from assay.ir.graph import Graph
 from assay.runtime.load import load
 from assay.runtime.session import Session, SessionOptions
-from assay.runtime.targets import target_names
+from assay.runtime.targets import make_chain, target_names
 
 _WORDS: dict[str, dict[str, Any]] = {
     "exact": {"mode": "exact"},
     "precise": {"mode": "precise"},
+    "bf16": {"mode": "bf16"},
+    "f16": {"mode": "f16"},
     "decomposed": {"decomposed": True},
     "unoptimized": {"optimize": False},
 }
@@ -33,6 +35,14 @@ class Engine:
     def carries_f64(self) -> bool:
         """True if intermediate floats come in f64, whatever the model declares."""
         return self.options is not None and self.options.mode == "precise"
+
+    @property
+    def rounds_to(self) -> str:
+        """The dtype that a target rounds floats to, if that is narrower than what models state; else empty."""
+        if self.options is None:
+            return ""
+        first = make_chain(self.options.target, self.options.mode, self.options.limits)[0]
+        return "" if first.traits.rounds_to is None else first.traits.rounds_to.name
 
     def version(self) -> str:
         """The version behind this engine; NotFound if a peer is not installed."""

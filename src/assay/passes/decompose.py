@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from operator import is_
 
-from assay.ir.dtypes import Array
-from assay.ir.graph import Graph, Node, Value, used
+import numpy as np
+
+from assay.ir.dtypes import Array, i64
+from assay.ir.graph import Graph, Node, Origin, Value, used
+from assay.ir.types import TensorType
 from assay.limits import Limits
 from assay.ops import OPS
 from assay.ops.lowering import parts_of
@@ -43,10 +46,20 @@ class _Decomposing:
             return
         parts = parts_of(whole, self.constants, self.accepts, self.limits, self.numbers)
         given = (value for value in used(whole) if value not in self.constants)
-        table = {**dict(zip(parts.inputs, given, strict=True)), **dict(zip(parts.outputs, whole.outputs, strict=True))}
-        self.nodes += renamed(parts.nodes, table)
+        table = dict(zip(parts.inputs, given, strict=True))
+        same: list[Node] = []
+        for value, output in zip(parts.outputs, whole.outputs, strict=True):
+            if table.setdefault(value, output) is not output:
+                same.append(self._same(table[value], output, whole.origin))
+        self.nodes += (*renamed(parts.nodes, table), *same)
         self.constants.update((table.get(value, value), array) for value, array in parts.constants.items())
 
     def _with_bodies(self, node: Node) -> Node:
         bodies = tuple(decompose(body, self.accepts, self.numbers, self.limits) for body in node.regions)
         return node if all(map(is_, bodies, node.regions)) else replace(node, regions=bodies)
+
+    def _same(self, value: Value, output: Value, origin: Origin) -> Node:
+        """A node that gives `value` as it is, for an output that is an argument or another output."""
+        none = Value(next(self.numbers), TensorType(i64, (0,)))
+        self.constants[none] = np.zeros(0, np.int64)
+        return Node("expand", (value, none), (output,), origin)

@@ -96,6 +96,12 @@ class Compiled:
         return self.program.bind(dict(zip(self.prelude.plan.graph.outputs, made, strict=True)))
 
 
+    def on_oracle(self) -> Compiled:
+        """The same programs, as prepared for their targets, computed by the oracle: what is wrong here is wrong by a
+        rewrite, not by a kernel."""
+        return Compiled(self.program.on_oracle(), self.prelude and self.prelude.on_oracle(), self.reads)
+
+
 # --- lower and pass
 
 
@@ -354,8 +360,7 @@ class Model:
 
     def _make_variants(self) -> Variants[Program] | None:
         """None if nothing is to be gained: targets take all that has floats, or the model tells all sizes."""
-        takers = self.settings.chain[:-1]
-        if not takers or self.interface.static or not left_floats(self.general.program):
+        if self.interface.static or not self._missed(self.general.program):
             return None
         deciding, sized = deciding_inputs(self.lowered), symbolic_inputs(self.source)
         return Variants(deciding, sized, self._variant) if deciding or sized else None
@@ -363,7 +368,17 @@ class Model:
     def _variant(self, known: Known) -> Program | None:
         """A program for this alone; None if targets take no more of it than of the program for all."""
         program = self._compiled([_learned(fact, at, known) for at, fact in enumerate(self.facts)]).program
-        return program if left_floats(program) < left_floats(self.general.program) else None
+        return program if self._missed(program) < self._missed(self.general.program) else None
+
+    def _missed(self, program: Program) -> int:
+        """How many nodes with floats run elsewhere than they should: on the oracle, or, where a target of the chain
+        takes only sizes that are known, on any other than the first."""
+        *takers, oracle = (target.name for target in self.settings.chain)
+        if not takers:
+            return 0
+        special = any(target.traits.sizes == "specialised" for target in self.settings.chain)
+        rows = [row for row in explained_nodes(program.plan) if row.floats]
+        return sum(row.target != takers[0] if special else row.target == oracle for row in rows)
 
 
 def _learned(fact: Fact, place: int, known: Known) -> Fact:
@@ -372,9 +387,3 @@ def _learned(fact: Fact, place: int, known: Known) -> Fact:
     if shape is not None and isinstance(kind, TensorType):
         kind = TensorType(kind.dtype, shape)
     return Fact(kind, known.content.get(place, fact.value))
-
-
-def left_floats(program: Program) -> int:
-    """How many nodes with floats are left to the oracle, those in bodies too."""
-    oracle = program.oracle.name
-    return sum(row.floats and row.target == oracle for row in explained_nodes(program.plan))

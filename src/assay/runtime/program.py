@@ -15,7 +15,7 @@ from assay.ir.graph import Graph, Node, Value
 from assay.runtime.explanation import all_placements
 from assay.runtime.partition import Plan, Segment
 from assay.runtime.placement import Placement, Refusal
-from assay.runtime.transfers import Ledger
+from assay.runtime.transfers import Ledger, Transfer
 from assay.targets.base import Bodies, Device, Executable, Observer, Target
 from assay.targets.budget import Allowance
 
@@ -64,6 +64,8 @@ class Program:
         self._outputs = [self._places[value] for value in plan.graph.outputs]
         self.transfers: Ledger | None = None
         """What crossed between host and devices in the latest run; None while there is no device."""
+        self.damaged: list[Transfer] | None = None
+        """If this is a list, what is moved to a device is read back, and what did not arrive as it was is noted."""
         self._link()
 
     def _link(self) -> None:
@@ -94,7 +96,14 @@ class Program:
         segments = tuple(replace(each, graph=_revealing(each.graph, wanted)) for each in self.plan.segments)
         graph = self.plan.graph
         whole = replace(graph, outputs=(*graph.outputs, *extra), output_names=())
-        return Program(replace(self.plan, graph=whole, segments=segments), self.oracle, self._disabled)
+        watching = Program(replace(self.plan, graph=whole, segments=segments), self.oracle, self._disabled)
+        watching.damaged = self.damaged
+        return watching
+
+    def on_oracle(self) -> Program:
+        """The same segments, computed by the oracle."""
+        segments = tuple(Segment(self.oracle, each.graph) for each in self.plan.segments)
+        return Program(replace(self.plan, segments=segments), self.oracle, self._disabled)
 
     def run(
         self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
@@ -125,7 +134,7 @@ class Program:
     ) -> tuple[Any, ...]:
         """The same where some targets have memory of their own: values go there when a segment needs them there."""
         ledger = Ledger()
-        homes = _Homes([*inputs, *self._fixed], ledger)
+        homes = _Homes([*inputs, *self._fixed], ledger, self.damaged)
         for each in self._stages:
             given = [homes.at(place, each.target, each.device) for place in each.reads]
             results = each.executable.run(given, observer, allowance)
@@ -175,7 +184,7 @@ class _Bound(Program):
         graph = whole.plan.graph
         inputs = tuple(value for value in graph.inputs if value not in statics)
         self.plan = replace(whole.plan, graph=replace(graph, inputs=inputs, input_names=()))
-        self.transfers = None
+        self.transfers, self.damaged = None, whole.damaged
         self._stages = [_bound(each, statics) for each in whole._stages]
         self._places, self._fixed = _places(self.plan, statics)
         self._outputs = [self._places[value] for value in graph.outputs]
@@ -200,10 +209,10 @@ def _moved_there(value: Any, device: Device) -> Any:
 class _Homes:
     """Where the values of a run are: in the host's memory, on devices, or both once they were moved."""
 
-    def __init__(self, values: Sequence[Any], ledger: Ledger) -> None:
+    def __init__(self, values: Sequence[Any], ledger: Ledger, damaged: list[Transfer] | None) -> None:
         self._forms: list[dict[str, Any]] = [{"host": value} for value in values]
         self._devices: dict[str, Device] = {}
-        self._ledger = ledger
+        self._ledger, self._damaged = ledger, damaged
 
     def put(self, place: int, value: Any, target: str, device: Device | None) -> None:
         """Keep what a segment made, where it made it."""
@@ -236,6 +245,8 @@ class _Homes:
         started = time.perf_counter()
         buffer = device.upload(array)
         self._ledger.note("host", target, array.nbytes, time.perf_counter() - started)
+        if self._damaged is not None and device.download(buffer).tobytes() != array.tobytes():
+            self._damaged.append(self._ledger.entries[-1])
         return buffer
 
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
-from typing import TypeAlias, cast
+from typing import TypeAlias, cast, get_args
 
 from assay.errors import NotFound, hint_for
 from assay.limits import DEFAULT, Limits
@@ -104,8 +104,8 @@ def check_target(text: str) -> None:
 def make_target(name: str, mode: str, limits: Limits, threads: Threads = available_threads) -> Target:
     """The target called `name`, whose runs use `threads`; NotFound if there is none or it cannot be used here."""
     make = _maker(name)
-    if mode not in ("exact", "precise"):
-        raise NotFound(f"there is no mode '{mode}'", hint="there is exact and precise")
+    if mode not in get_args(Mode):
+        raise NotFound(f"there is no mode '{mode}'", hint=f"there are {', '.join(get_args(Mode))}")
     target = make(mode, limits, threads)
     probe = target.probe()
     if not probe.present:

@@ -34,6 +34,7 @@ from assay.evidence.sweep.subjects import Subject, named_tensors
 from assay.evidence.sweep.supervise import supervise
 from assay.evidence.sweep.worker import run
 from assay.ir.dtypes import Array
+from assay.runtime.torch.backend import Options
 from assay.zoo.torch import MODELS as MODELS_BY_NAME
 
 SETTINGS = Settings(Environment("now"), Limits(200.0, 4 << 30), 1, 1)
@@ -114,7 +115,7 @@ def test_ops_that_torch_has_not() -> None:
 
 def test_a_failure_has_a_file_that_shows_it(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
-    broken = model_jobs(["Mnist"], ["cpu"], "eval", "small", ["kernel", "run"], SETTINGS)
+    broken = model_jobs(["Mnist"], ["cpu"], "eval", "small", ["lowering", "run"], SETTINGS)
     for record in sweep(broken, make_executor("local", 2), path):
         assert record.reproduced is True
         assert (tmp_path / record.reproducer).is_file()
@@ -266,9 +267,9 @@ class Narrowed(nn.Module):
 
 def test_the_first_wrong_op_is_found_behind_a_cast() -> None:
     subject = Subject(Narrowed().requires_grad_(False), {"x": torch.ones(1, 3)})
-    assert first_wrong(subject, "cpu") is None
-    with injected("kernel:aten.addmm.default"):
-        found = first_wrong(subject, "cpu")
+    assert first_wrong(subject, Options("cpu")) is None
+    with injected("lowering:aten.addmm.default"):
+        found = first_wrong(subject, Options("cpu"))
     assert found is not None
     assert found.op == "aten.addmm.default"
 

@@ -2,7 +2,8 @@
 
 A value is judged against the noise floor: how far the oracle's `exact` mode (rounding at every op) is
 from its `precise` mode (floats carried in f64) at that very value. What rounding alone can do, another
-correct engine may do too, a few times over; more than that is a divergence.
+correct engine may do too, a few times over; more than that is a divergence. Where an engine rounds to a narrower dtype
+than the model states (`Traits.rounds_to`), the oracle rounds to that at every op, too.
 
 An op that is handed different inputs gives different results and is not to blame. So the nodes of values that diverge
 are run once more by themselves, on the same inputs on both engines: what differs then is the op's own. Where the
@@ -123,7 +124,8 @@ def compare_models(model: Path, first: str, second: str, feeds: Mapping[str, Any
     precise: Mapping[str, Any] = {}
     if judge.by_noise:
         precise = values_of(engine("reference:precise"))
-        noise = noise_floor(values_of(engine("reference")), precise)
+        coarse = next(filter(None, (one.rounds_to, two.rounds_to)), "")
+        noise = noise_floor(values_of(engine(f"reference:{coarse}" if coarse else "reference")), precise)
     wide = one.carries_f64 or two.carries_f64
     makers, names = _makers(graph), named_values(graph)
     computed = [name for name in names if name in makers or name in graph.output_names]

@@ -17,12 +17,22 @@ from unittest.mock import patch
 from assay.errors import CompileFailed, NotFound, hint_for
 from assay.evidence.records import Record
 from assay.evidence.records.schema import Status
+from assay.evidence.sweep import broken
 
 OP = "aten.relu.default"
 """The op that is broken where none is named."""
 _WORDS = "broken on purpose"
 
 Patch = AbstractContextManager[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """What a fault of the native target needs: an op that it breaks, frozen weights or not, a model that has it."""
+
+    op: str
+    frozen: bool = False
+    model: str = "Mnist"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +47,10 @@ class Fault:
     """Whether the op must be named, as the cause's or as the one that ran elsewhere."""
     error: str = ""
     """What the cause's error must be; else what is said must be the fault's own words, where the fault says some."""
+    component: str = ""
+    """The part of the compiler that must be blamed."""
+    only: Only | None = None
+    """Where the fault can be: in the native target alone, and what else it needs."""
 
     def misreported(self, record: Record, op: str) -> str:
         """What a record says wrongly about this fault; empty if it is right."""
@@ -45,6 +59,8 @@ class Fault:
             return f"{record.status} at {record.stage} instead of {self.status} at {self.stage}"
         if self.names_op and op not in _named(record):
             return f"the op {op} is not named"
+        if self.component and (cause is None or cause.component != self.component):
+            return f"{cause.component if cause else 'nothing'} is blamed instead of {self.component}"
         if cause is not None and cause.stage != self.stage:
             return f"the cause's stage is {cause.stage}"
         if cause is not None and not (cause.error == self.error or _WORDS in cause.detail):
@@ -62,8 +78,20 @@ def _named(record: Record) -> list[str]:
 def injected(fault: str) -> Generator[None]:
     """Inside, the fault is there; an empty text is none."""
     kind, _, op = fault.partition(":")
-    with find_fault(kind).make(op or OP) if fault else nullcontext():
+    with find_fault(kind).make(op or op_of(kind)) if fault else nullcontext():
         yield
+
+
+def op_of(kind: str) -> str:
+    """The op that a fault breaks where none is named."""
+    only = find_fault(kind).only
+    return OP if only is None else only.op
+
+
+def options_for(fault: str) -> dict[str, Any]:
+    """The options of `torch.compile` that a fault needs; an empty text is none."""
+    only = find_fault(fault.partition(":")[0]).only if fault else None
+    return {"frozen": True} if only is not None and only.frozen else {}
 
 
 def find_fault(kind: str) -> Fault:
@@ -210,7 +238,9 @@ def _hoard(result: Any) -> Any:
 def _target(changed: Callable[[Any, str], None]) -> Callable[[str], Patch]:
     """The target that the backend is asked for, changed."""
 
-    def make(op: str) -> Patch:
+    @contextmanager
+    def make(op: str) -> Generator[None]:
+        from assay.evidence.sweep import attribution
         from assay.runtime.targets import make_chain
         from assay.runtime.torch import backend as torch_backend
 
@@ -219,7 +249,14 @@ def _target(changed: Callable[[Any, str], None]) -> Callable[[str], Patch]:
             changed(chain[0], op)
             return chain
 
-        return patch.object(torch_backend, "make_chain", broken)
+        def beside_the_oracle(*arguments: Any) -> Any:
+            return broken(*arguments) if len(make_chain(*arguments)) > 1 else make_chain(*arguments)
+
+        with (
+            patch.object(torch_backend, "make_chain", broken),
+            patch.object(attribution, "make_chain", beside_the_oracle),
+        ):
+            yield
 
     return make
 
@@ -266,8 +303,67 @@ FAULTS: dict[str, Fault] = {
     "rule": Fault("the op's lowering fails", _rule(_failing_rule), *_FELL_BACK, True),
     "dtype": Fault("the op's lowering has the wrong dtype", _rule(_other_dtype), *_FELL_BACK, True),
     "shape": Fault("the shape rule of the core op is wrong", _other_shape, *_FELL_BACK, True),
-    "kernel": Fault("the op is off by a hundredth", _rule(_off_by_a_hundredth), *_WRONG, True, "inaccurate"),
-    "nan": Fault("the op gives NaN", _rule(_not_a_number), *_WRONG, True, "NaN"),
+    "lowering": Fault(
+        "the op's lowering is off by a hundredth",
+        _rule(_off_by_a_hundredth),
+        *_WRONG,
+        True,
+        "inaccurate",
+        component="lowering",
+    ),
+    "nan": Fault("the op's lowering gives NaN", _rule(_not_a_number), *_WRONG, True, "NaN", component="lowering"),
+    "kernel": Fault(
+        "the kernel of the op gives the wrong sign",
+        broken.negated_kernel("max_pool"),
+        *_WRONG,
+        True,
+        "inaccurate",
+        component="kernel",
+        only=Only("aten.max_pool2d_with_indices.default"),
+    ),
+    "packed kernel": Fault(
+        "the kernel for packed weights gives the wrong sign",
+        broken.negated_kernel("cpu.conv_panels"),
+        *_WRONG,
+        True,
+        "inaccurate",
+        component="kernel cpu.conv_panels",
+        only=Only("aten.convolution.default", frozen=True),
+    ),
+    "fused loop": Fault(
+        "a loop over several nodes is off by a hundredth",
+        broken.wrong_loop,
+        *_WRONG,
+        True,
+        "inaccurate",
+        component="fusion",
+        only=Only(OP),
+    ),
+    "folded norm": Fault(
+        "norms are folded into weights wrongly",
+        broken.wrong_norms,
+        *_WRONG,
+        True,
+        "inaccurate",
+        component="pass fold_norms",
+        only=Only("aten._native_batch_norm_legit_no_training.default", frozen=True, model="ResNet18"),
+    ),
+    "pass": Fault(
+        "a standard pass changes what a graph computes",
+        broken.wrong_pass,
+        *_WRONG,
+        True,
+        "inaccurate",
+        component="pass simplify",
+    ),
+    "transfer": Fault(
+        "data does not arrive on the device as it was",
+        _target(broken.damaged_transfers),
+        *_WRONG,
+        error="inaccurate",
+        component="transfer",
+        only=Only(OP),
+    ),
     "run": Fault("the op's kernel raises", _running(_fail), "fail_run", "run", True),
     "kill": Fault("the process is killed while the op runs", _running(_kill), "crash", "run", error="SIGKILL"),
     "segfault": Fault("the op's kernel reads where it must not", _running(_segfault), "crash", "run", error="SIGSEGV"),

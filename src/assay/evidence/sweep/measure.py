@@ -22,6 +22,7 @@ from assay.evidence.records.schema import Status
 from assay.evidence.sweep.accounts import configurations, op_uses, transfers
 from assay.evidence.sweep.attribution import first_wrong
 from assay.evidence.sweep.draft import Draft
+from assay.evidence.sweep.faults import options_for
 from assay.evidence.sweep.jobs import Job
 from assay.evidence.sweep.kinks import Verdicts, is_coarse, reconsidered, verdicts
 from assay.evidence.sweep.machine import peak_memory
@@ -58,7 +59,6 @@ def measure(job: Job, tell: Callable[[Record], None], make: Callable[[Job], Subj
 
 
 def _measured(draft: Draft, make: Callable[[Job], Subject]) -> Record:
-    case = draft.job.case
     with draft.timed("build", "build"):
         subject = make(draft.job)
     parameters = sum(each.numel() for each in subject.module.parameters())
@@ -66,7 +66,7 @@ def _measured(draft: Draft, make: Callable[[Job], Subject]) -> Record:
     draft.enter("baseline")
     truth = _truth(draft, subject)
     forget_peak()
-    options = Options(target=case.target)
+    options = _options(draft)
     found = _cold(draft, subject, options)
     gc.collect()
     if draft.job.rounds:
@@ -74,6 +74,12 @@ def _measured(draft: Draft, make: Callable[[Job], Subject]) -> Record:
     draft.speed["peak_memory"] = peak_memory()
     draft.enter("accuracy")
     return _judged(draft, subject, found, truth)
+
+
+def _options(draft: Draft) -> Options:
+    """How the model of a case is compiled; a fault may say more."""
+    case = draft.job.case
+    return Options(target=case.target, **options_for(case.fault))
 
 
 def _truth(draft: Draft, subject: Subject) -> Truth:
@@ -211,8 +217,8 @@ def _reconsidered(
     draft.tell(draft.record("fail_accuracy" if cause else _passed(draft), cause))
     try:
         again = reconsidered(subject, draft.job.case.target, found, plain, exact)
-        if again.words.startswith("ill-conditioned") and (suspect := first_wrong(subject, draft.job.case.target)):
-            draft.note(f"{again.words}; but by itself, {suspect.place}: {suspect.complaint}")
+        if again.words.startswith("ill-conditioned") and (suspect := first_wrong(subject, _options(draft))):
+            draft.note(f"{again.words}; but the first value that is off, {suspect.place}: {suspect.complaint}")
             return judged
     except Exception as failure:
         draft.note(f"whether rounding decides a choice is not known: {summary(failure)}")
@@ -248,12 +254,13 @@ def _inaccurate(draft: Draft, subject: Subject, wrong: Sequence[Output]) -> Reco
     draft.known["attribution"] = "not found: the search took too long or too much memory"
     draft.tell(draft.record("fail_accuracy", cause))
     try:
-        suspect = first_wrong(subject, draft.job.case.target)
+        suspect = first_wrong(subject, _options(draft))
     except Exception as failure:
         draft.known["attribution"] = f"not found: {summary(failure)}"
         return draft.record("fail_accuracy", cause)
     if suspect is None:
-        draft.known["attribution"] = "every value is right when the ops run one by one"
-        return draft.record("fail_accuracy", replace(cause, component="fusion"))
+        draft.known["attribution"] = "no value that the programs compute is wrong by itself"
+        return draft.record("fail_accuracy", replace(cause, component="unknown"))
     draft.known["attribution"] = f"{suspect.place}: {suspect.complaint}"
-    return draft.record("fail_accuracy", replace(cause, component="kernel", op=suspect.op, where=suspect.place))
+    found = replace(cause, component=suspect.component, op=suspect.op, where=suspect.place)
+    return draft.record("fail_accuracy", found)

@@ -24,6 +24,9 @@ class Numbers:
 
     def of(self, arguments: Sequence[Any]) -> list[int] | None:
         """The numbers for these arguments; None where a symbol is not among what they show."""
+        plain = [dim for dim in self.dims if isinstance(dim, int)]
+        if len(plain) == len(self.dims):
+            return plain
         values = {
             name: arguments[index] if axis is None else arguments[index].shape[axis]
             for name, index, axis in self.symbols

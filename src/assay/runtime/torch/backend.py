@@ -122,17 +122,40 @@ def compile_graph(
     module: fx.GraphModule, options: Options, chain: Chain, phase: Phase = "inference"
 ) -> Callable[..., Any]:
     """A function from torch's values to torch's values, in lists, that runs an aten graph."""
+    return compile_traced(traced(module, options, phase), options, chain)
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """An aten graph, imported, with all that torch tells of it while it is traced."""
+
+    module: fx.GraphModule
+    phase: Phase
+    imported: Imported
+    interface: Interface
+
+
+def traced(module: fx.GraphModule, options: Options, phase: Phase) -> Traced:
+    """An aten graph that AOTAutograd hands over right now."""
     check_devices([(node.name, node.meta.get("val")) for node in module.graph.nodes])
     with stage("import"):
         imported = import_fx(module, name=phase, visible=_visible(phase))
+    return Traced(module, phase, imported, _interface(module, imported, options, phase))
+
+
+def compile_traced(
+    graph: Traced, options: Options, chain: Chain, refine: Callable[[Compiled], Compiled] = lambda made: made
+) -> Callable[..., Any]:
+    """A function from torch's values to torch's values, in lists, that runs a traced graph; `refine` may put other
+    programs in place of those that were compiled."""
+    module, imported = graph.module, graph.imported
     settings = _settings(options, chain)
-    graph = core_graph(imported.graph, imported.facts, settings)
+    core = core_graph(imported.graph, imported.facts, settings)
     if options.strict:
-        _refuse_opaque(graph)
-    interface = _interface(module, imported, options, phase)
-    made = compiled(graph, settings, interface)
-    record(CompiledGraph(phase, module, imported, made.program, made.prelude))
-    run = _runner(module, made, interface, options.observe)
+        _refuse_opaque(core)
+    made = refine(compiled(core, settings, graph.interface))
+    record(CompiledGraph(graph.phase, module, imported, made.program, made.prelude))
+    run = _runner(module, made, graph.interface, options.observe)
 
     @boxed
     def run_boxed(arguments: list[Any]) -> list[Any]:

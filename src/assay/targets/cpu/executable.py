@@ -16,13 +16,14 @@ import numpy as np
 
 from assay.errors import LimitExceeded, OutOfMemory, RunFailed
 from assay.ir.dims import evaluate
-from assay.ir.dtypes import Array, is_array, read_only
+from assay.ir.dtypes import Array, read_only
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType, Type
 from assay.limits import Limits
 from assay.memory import LARGE, check_room
 from assay.targets.base import Event, Executable, Observer
 from assay.targets.budget import Allowance
+from assay.targets.cpu.inputs import Inputs, address
 from assay.targets.cpu.registry import KERNELS
 from assay.targets.cpu.tape import encode
 from assay.targets.cpu.toolchain import Toolchain
@@ -61,7 +62,7 @@ class CpuExecutable:
         self._encoded = encode(plan.tape, plan.errors, addresses, limits.tensor_bytes)
         self._tape = ctypes.byref(self._encoded.header)
         self._constants = list(constants.values())
-        self._places = [0] * len(graph.inputs) + [_address(array) for array in self._constants] + [0] * len(plan.made)
+        self._places = [0] * len(graph.inputs) + [address(array) for array in self._constants] + [0] * len(plan.made)
         self._sources = list(plan.sources.values())
         kept = {view.buffer for view in plan.outputs}
         self.addressed = {at for at, value in enumerate(graph.inputs) if plan.view(value).buffer not in kept}
@@ -71,6 +72,7 @@ class CpuExecutable:
         self._begin()
 
     def _begin(self) -> None:
+        self._inputs = Inputs()
         self._frames: list[_Frame] = []
         self._plain: CpuExecutable | None = None
         self._lock = threading.Lock()
@@ -79,10 +81,12 @@ class CpuExecutable:
         """The same tape over these inputs, whose places in memory are noted once."""
         bound = copy(self)
         bound._begin()
-        dense = {self._open[at]: _dense(given) for at, given in statics.items()}
+        ordered = bound._inputs.dense(list(statics.values()))
+        dense = dict(zip([self._open[at] for at in statics], ordered, strict=True))
+        places = dict(zip(dense, bound._inputs.places(ordered), strict=True))
         bound._given = [dense.get(at, given) for at, given in enumerate(self._given)]
         bound._open = [at for at in self._open if at not in dense]
-        bound._places = [_place(dense[at]) if at in dense else place for at, place in enumerate(self._places)]
+        bound._places = [places.get(at, place) for at, place in enumerate(self._places)]
         bound.addressed = {new for new, at in enumerate(bound._open) if self._open.index(at) in self.addressed}
         return bound
 
@@ -94,8 +98,8 @@ class CpuExecutable:
         An allowance is looked at between kernels: one that is under way comes to its end.
         """
         arrays = self._given.copy()
-        for at, given in zip(self._open, inputs, strict=True):
-            arrays[at] = _dense(given)
+        for at, given in zip(self._open, self._inputs.dense(inputs), strict=True):
+            arrays[at] = given
         if observer is not None:
             return self._observed(arrays, observer, allowance)
         try:
@@ -115,7 +119,7 @@ class CpuExecutable:
         if layout.large or allowance is not None:
             self._check_memory(layout, frame, allowance)
         blocks = _memory(layout.blocks, together=not arrays)
-        failed = frame.run(arrays, self._open, blocks, self._threads(), times, allowance)
+        failed = frame.run(self._places_of(arrays), blocks, self._threads(), times, allowance)
         self._frames.append(frame)
         if failed < 0 and allowance is not None:
             raise allowance.stopped(self._next_node(-2 - failed))
@@ -124,6 +128,13 @@ class CpuExecutable:
             raise RunFailed(f"{node.op}: {message}", where=str(node.origin))
         made = len(arrays) + len(self._constants)
         return tuple([_array(self._memory_of(out.memory, arrays, blocks, made), out) for out in layout.outputs])
+
+    def _places_of(self, arrays: Sequence[Any]) -> list[int]:
+        """Where the inputs of a run lie: those given for all runs as noted, the others as they lie now."""
+        places = self._places[: len(arrays)]
+        for at, place in zip(self._open, self._inputs.places([arrays[at] for at in self._open]), strict=True):
+            places[at] = place
+        return places
 
     def _memory_of(self, at: int, arrays: Sequence[Any], blocks: Sequence[Array], made: int) -> Array:
         """The `at`-th of the inputs, the constants and the blocks, of which the first is number `made`."""
@@ -242,7 +253,7 @@ class _Frame:
         sizes = np.empty(len(results.slots), np.int64)
         count = len(results.slots)
         self._fitted = None
-        arguments = (_address(values), _address(results.slots), count, _address(sizes))
+        arguments = (address(values), address(results.slots), count, address(sizes))
         failed = self._machine.frame_fit(self._tape, self._frame, *arguments)
         if failed == _TOO_LARGE:
             raise LimitExceeded("a tensor would exceed the limit", hint="check the sizes, or raise Limits.tensor_bytes")
@@ -257,18 +268,17 @@ class _Frame:
 
     def run(
         self,
-        arrays: Sequence[Any],
-        changing: Sequence[int],
+        places: Sequence[int],
         blocks: Sequence[Array],
         threads: int,
         times: Array | None,
         allowance: Allowance | None,
     ) -> int:
-        for at in changing:
-            self._given[at] = _place(arrays[at])
+        """Run with inputs that lie at these places and memory for the results."""
+        self._given[: len(places)] = places
         for at, block in enumerate(blocks, len(self._given) - len(blocks)):
-            self._given[at] = _address(block)
-        noted = None if times is None else _address(times)
+            self._given[at] = address(block)
+        noted = None if times is None else address(times)
         until = None if allowance is None else ctypes.addressof(allowance.stop)
         self.touched = max(self.touched, self._needed)
         failed = self._machine.frame_run(self._tape, self._frame, self._given, threads, noted, until)
@@ -323,22 +333,6 @@ def _strided(array: Array) -> Array:
     """The array, or a copy if it does not step forward by whole elements."""
     width = max(array.dtype.itemsize, 1)
     return array if all(s >= 0 and s % width == 0 for s in array.strides) else read_only(np.ascontiguousarray(array))
-
-
-def _dense(given: Any) -> Any:
-    """An array or a tensor in row-major order without gaps; a copy if it lies otherwise."""
-    if is_array(given):
-        return given if given.flags.c_contiguous else np.ascontiguousarray(given)
-    return given if given.is_contiguous() else given.contiguous()
-
-
-def _place(given: Any) -> int:
-    """Where an array or a tensor lies."""
-    return _address(given) if is_array(given) else given.data_ptr()
-
-
-def _address(array: Array) -> int:
-    return array.__array_interface__["data"][0]
 
 
 def _array(memory: Array, out: _Output) -> Array:

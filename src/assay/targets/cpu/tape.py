@@ -1,4 +1,4 @@
-"""A tape in the form that `c/machine.c` runs."""
+"""A tape in the form that `c/machine.c` runs, which counts `SizeOp` and `Control` alike."""
 
 from __future__ import annotations
 

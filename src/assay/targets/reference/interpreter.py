@@ -3,7 +3,8 @@
 `exact` rounds to the stated dtype at every op: each result is the real-number result of the op,
 computed with f64 accumulation and rounded once. `precise` carries f16, bf16 and f32 in f64 throughout,
 so that the distance between the two shows how much rounding alone can do. Tiny floats are storage
-formats and stay as they are in both.
+formats and stay as they are in both. `bf16` and `f16` are `exact` on a machine that has no wider floats:
+each result, each input and each constant is rounded to that as well.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from assay.targets.budget import Allowance
 from assay.targets.reference.blas import single_threaded
 from assay.targets.reference.watch import Env, Watch, span, values_for
 
-Mode: TypeAlias = Literal["exact", "precise"]
+Mode: TypeAlias = Literal["exact", "precise", "bf16", "f16"]
 Kernel: TypeAlias = Callable[[Sequence[Any]], tuple[Any, ...]]
 
 
@@ -67,7 +68,7 @@ class Program:
     def __init__(self, graph: Graph, mode: Mode, limits: Limits, bodies: Bodies) -> None:
         self.graph, self.limits, self._compiled = graph, limits, bodies
         self.mode: Mode = mode
-        carry = widen if mode == "precise" else _as_is
+        carry = widen if mode == "precise" else _rounding(mode)
         self._constants = {value: read_only(carry(array)) for value, array in graph.constants.items()}
         last_use = _last_uses(graph)
         self._steps = [self._prepare(node, last_use[index]) for index, node in enumerate(graph.nodes)]
@@ -104,7 +105,7 @@ class Program:
 
     def run_in(self, env: Env, inputs: Sequence[Any], watch: Watch | None) -> tuple[Any, ...]:
         """Run as a region: `env` holds what the enclosing graphs have computed."""
-        carry = _widened if self.mode == "precise" else _as_is
+        carry = _widened if self.mode == "precise" else _rounding(self.mode)
         env.update(self._constants)
         env.update((value, carry(given)) for value, given in zip(self.graph.inputs, inputs, strict=True))
         symbols = _bindings(self.graph.inputs, env)
@@ -289,6 +290,9 @@ _VIEWS = frozenset({"expand"})
 
 def make_kernel(definition: OpDef, node: Node, mode: Mode) -> Kernel:
     """The reference of `definition` with attributes bound and results rounded as `mode` says."""
+    if mode in _COARSE:
+        exact, coarse = make_kernel(definition, node, "exact"), _rounding(mode)
+        return lambda xs: tuple(map(coarse, exact(xs)))
     reference, attrs = definition.reference, node.attrs
     carriers = _carriers(tuple(carrier(value.type) for value in node.outputs), mode)
     if mode == "exact":
@@ -340,6 +344,24 @@ def _carrier(dtype: DType, mode: Mode) -> np.dtype[Any]:
 
 def _as_is(value: Any) -> Any:
     return value
+
+
+_COARSE: Mapping[str, DType] = {"bf16": dtypes.bf16, "f16": dtypes.f16}
+"""The modes of machines with no wider floats than these."""
+
+
+@cache
+def _rounding(mode: Mode) -> Callable[[Any], Any]:
+    """What a mode does to every value: wide floats keep their dtype and lose the digits that the mode does not have."""
+    narrow_dtype = _COARSE.get(mode)
+    if narrow_dtype is None:
+        return _as_is
+
+    def coarse(value: Any) -> Any:
+        wide = is_array(value) and value.dtype in (dtypes.f32.numpy, dtypes.f64.numpy)
+        return narrow(value, narrow_dtype.numpy).astype(value.dtype) if wide else value
+
+    return coarse
 
 
 def _widened(value: Any) -> Any:

@@ -7,11 +7,16 @@
    Numbers: a `shape`. The grid is (images · output pixels) × output channels; the result lies in that
    order. Elements: see lanes.h. Scratch: a `workspace`, ROW_BLOCK pointers for each segment of a window
    (its rows; its pixels if these lie apart), the copied rows: ROW_BUDGET elements, or what ROWS windows
-   side by side take if that is more; and unless the panels are read as they are, AT_ONCE of these. */
+   side by side take if that is more; and unless the panels are read as they are, PANELS of these. */
 #include "panels.h"
 #include "tile.h"
 
-enum { ROW_BLOCK = 384, COLUMN_BLOCK = 128, DEPTH = 768, ROW_BUDGET = 65536, AT_ONCE = MAX(PANELS, 2) };
+enum { ROW_BLOCK = 384, COLUMN_BLOCK = 128, DEPTH = 768 };
+#ifdef PACKED
+enum { ROW_BUDGET = 65536 };
+#else
+enum { ROW_BUDGET = 131072 }; /* weights become panels anew for each copy: larger copies, fewer panels */
+#endif
 
 typedef struct {
 #ifdef IN_PLACE
@@ -171,8 +176,10 @@ static const ACC *place_right(const shape *g, const T *w, ACC *room, int64_t o, 
 #endif
 }
 
-/* All depth of some columns of C, whose panels are at p->b: a few segments, or a part of one, at a time. */
-static void add_up(const shape *g, product *p, const ACC *const *row, int64_t columns) {
+/* All depth of some columns of C, whose panels are at p->b: a few segments, or a part of one, at a time. Meanwhile the
+   weights at `soon` are prefetched, those of the `coming_columns` columns that become panels next. */
+static void add_up(const shape *g, product *p, const ACC *const *row, int64_t columns, const T *soon,
+                   int64_t coming_columns) {
   const int64_t length = g->in * (g->dilation[2] == 1 ? g->kernel[2] : 1), segments = segments_of(g);
   const int64_t at_once = MAX(DEPTH / MAX(length, 1), 1);
   const ACC *panels = p->b;
@@ -183,7 +190,11 @@ static void add_up(const shape *g, product *p, const ACC *const *row, int64_t co
       p->length = MIN(DEPTH, length - p->begin);
       p->row = row + s * p->rows;
       p->add = s + p->begin > 0;
-      for (int64_t j = 0, n; j < columns; j += n) {
+#ifndef PACKED
+      const int64_t size = sizeof(T), lines = CEIL_DIV(p->segments * p->length * size, 64);
+      p->next = (coming){(const char *)(soon + s * length + p->begin), coming_columns, lines, g->w_out * size};
+#endif
+      for (int64_t j = 0, n; j < columns; j += n, p->next.pieces = 0) {
         n = next_columns(p->rows, columns - j);
         p->b = panels + j / PANEL * p->next_panel + (s * length + p->begin) * PANEL;
         p->c = first + j;
@@ -198,7 +209,7 @@ static void block(const shape *g, product *p, const ACC *const *row, const T *w,
 #if defined(PACKED) && defined(IN_PLACE)
   const int64_t most = columns;
 #else
-  const int64_t most = AT_ONCE * PANEL;
+  const int64_t most = PANELS * PANEL;
 #endif
   ACC *first = p->c;
   p->b_step = PANEL;
@@ -207,7 +218,11 @@ static void block(const shape *g, product *p, const ACC *const *row, const T *w,
     n = MIN(most, columns - j);
     p->b = place_right(g, w, room, o + j, n, p->next_panel);
     p->c = first + j;
-    add_up(g, p, row, n);
+#ifdef PACKED
+    add_up(g, p, row, n, w, 0);
+#else
+    add_up(g, p, row, n, w + (o + j + n) * g->w_out, MIN(most, columns - j - n));
+#endif
   }
 }
 
@@ -237,7 +252,7 @@ void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, in
 #if defined(PACKED) && defined(IN_PLACE)
   ACC *copy = room;
 #else
-  ACC *copy = room + AT_ONCE * PANEL * g->kernel[0] * g->kernel[1] * g->kernel[2] * g->in;
+  ACC *copy = room + PANELS * PANEL * g->kernel[0] * g->kernel[1] * g->kernel[2] * g->in;
 #endif
   for (int64_t r = r0; r < r1;) {
     const piece at = next_piece(g, r, r1 - r);

@@ -5,8 +5,8 @@
 #include "lanes.h"
 
 /* FEW: rows for which this pays. STRETCH: elements of k whose products are summed up in lanes before that joins the
-   total, as a long chain of additions loses digits. */
-enum { FEW = 8, STRETCH = 2048 };
+   total, as a long chain of additions loses digits. KEPT: columns that stay in the cache while other rows are done. */
+enum { FEW = 8, STRETCH = 2048, KEPT = 96 };
 
 /* Loops over registers are unrolled, or sums would not live in them. */
 #define EACH(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < count; i++)
@@ -26,17 +26,15 @@ typedef struct {
 
 /* The sum of all lanes: halves are added to each other until one lane is left. */
 ALWAYS ACC total(vec x) {
-  typedef ACC half __attribute__((vector_size(VECTOR_BYTES / 2), may_alias));
-  half part[2];
-  memcpy(part, &x, sizeof part);
-  part[0] += part[1];
-  ACC lane[WIDTH / 2];
-  memcpy(lane, part, sizeof lane);
+  typedef __typeof__((vec){0} > (vec){0}) places;
 #pragma GCC unroll 8
-  for (int some = WIDTH / 4; some; some /= 2)
+  for (int some = WIDTH / 2; some; some /= 2) {
+    places from;
 #pragma GCC unroll 64
-    for (int i = 0; i < some; i++) lane[i] += lane[i + some];
-  return lane[0];
+    for (int i = 0; i < WIDTH; i++) from[i] = i ^ some;
+    x += __builtin_shuffle(x, from);
+  }
+  return x[0];
 }
 
 /* `count` numbers as a vector, zeros behind them. */
@@ -75,7 +73,9 @@ ALWAYS void widen_lines(ACC *to, const T *from, int64_t step, int64_t length, in
     for (int64_t k = 0; k < length; k++) to[i * STRETCH + k] = WIDEN(from[i * step + k]);
 }
 
-ALWAYS void dot_block(const dots *d, T *c, int64_t c_step, const int rows, const int columns) {
+/* Some columns that are `apart` from each other. */
+ALWAYS void dot_block(const dots *d, T *c, int64_t c_step, int64_t apart, const int rows, const int columns) {
+  const int64_t b_step = apart * d->b_step;
   ACC result[FEW][8];
   EACH(i, rows) EACH(j, columns) result[i][j] = 0;
   for (int64_t k = 0; k < d->length; k += STRETCH) {
@@ -83,28 +83,30 @@ ALWAYS void dot_block(const dots *d, T *c, int64_t c_step, const int rows, const
     vec sum[FEW][8];
     EACH(i, rows) EACH(j, columns) sum[i][j] = (vec){0};
 #ifdef IN_PLACE
-    add_dots(sum, d->a + k, d->a_step, d->b + k, d->b_step, length, rows, columns);
+    add_dots(sum, d->a + k, d->a_step, d->b + k, b_step, length, rows, columns);
 #else
     widen_lines(d->wide, d->a + k, d->a_step, length, rows);
-    widen_lines(d->wide + FEW * STRETCH, d->b + k, d->b_step, length, columns);
+    widen_lines(d->wide + FEW * STRETCH, d->b + k, b_step, length, columns);
     add_dots(sum, d->wide, STRETCH, d->wide + FEW * STRETCH, STRETCH, length, rows, columns);
 #endif
     EACH(i, rows) EACH(j, columns) result[i][j] += total(sum[i][j]);
   }
-  EACH(i, rows) EACH(j, columns) c[i * c_step + j] = NARROW(result[i][j]);
+  EACH(i, rows) EACH(j, columns) c[i * c_step + j * apart] = NARROW(result[i][j]);
 }
 
-/* `columns` columns of up to four rows. */
+/* `columns` columns of up to four rows. They are cut into `at_once` shares that are read side by side, each from end to
+   end: memory gives several long stretches at once faster than one, or than many short ones. */
 ALWAYS void dot_columns(dots d, T *c, int64_t c_step, int64_t columns, const int rows, const int at_once) {
-  int64_t j = 0;
-  for (; j + at_once <= columns; j += at_once, d.b += at_once * d.b_step) dot_block(&d, c + j, c_step, rows, at_once);
-  for (; j < columns; j++, d.b += d.b_step) dot_block(&d, c + j, c_step, rows, 1);
+  const int64_t share = columns / at_once;
+  for (int64_t j = 0; j < share; j++, d.b += d.b_step) dot_block(&d, c + j, c_step, share, rows, at_once);
+  d.b += (at_once - 1) * share * d.b_step;
+  for (int64_t j = at_once * share; j < columns; j++, d.b += d.b_step) dot_block(&d, c + j, c_step, 1, rows, 1);
 }
 
-/* `rows` rows of `columns` columns of C, in turns of some columns, whose numbers then are in the cache for all rows. */
+/* `rows` rows of `columns` columns of C. If rows are done one after the other, the columns come in turns. */
 static void few_rows(dots d, T *c, int64_t c_step, int64_t rows, int64_t columns) {
   for (int64_t j = 0, n; j < columns; j += n, d.b += n * d.b_step) {
-    n = MIN(32, columns - j);
+    n = rows <= 4 ? columns : MIN(KEPT, columns - j);
     dots some = d;
     for (int64_t i = 0, r; i < rows; i += r, some.a += r * d.a_step) {
       T *to = c + i * c_step + j;

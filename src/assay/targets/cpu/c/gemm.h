@@ -20,7 +20,7 @@ typedef T RIGHT;
 #define READY /* the right side is read as it is */
 enum { ROW_BLOCK = 96, DEPTH = 768, PANELS_LAID_OUT = 1 };
 #else
-enum { ROW_BLOCK = 384, DEPTH = 256, PANELS_LAID_OUT = 256 / PANEL };
+enum { ROW_BLOCK = 384, DEPTH = 384, PANELS_LAID_OUT = 256 / PANEL };
 #endif
 enum { COLUMN_BLOCK = 256, NEXT = PANEL * (DEPTH + 1) }; /* panels must not compete for lines of the cache */
 
@@ -31,7 +31,7 @@ typedef struct {
   ACC sums[ROW_BLOCK * COLUMN_BLOCK];
 #endif
 } workspace;
-_Static_assert(sizeof(workspace) <= 3 << 19, "as kernels/matmul.py has it");
+_Static_assert(sizeof(workspace) <= 1 << 21, "as kernels/matmul.py has it");
 
 /* Where the right side lies, from k on in some columns: the first panel, how far apart rows and panels are. */
 typedef struct {
@@ -74,6 +74,25 @@ static void place_left(product *p, workspace *w, const int64_t *n, const T *a, i
   copy_block(w->left, DEPTH, a + k * n[7], n[6], n[7], p->rows, p->length);
 }
 
+/* Whether the columns of the right side lie in one stretch each, and are laid out some at a time: each is read from end
+   to end, and panels are used while they are in the first cache. */
+ALWAYS int are_stretches(const int64_t *n) {
+#ifdef PACKED
+  (void)n;
+  return 0;
+#else
+  return n[10] == 1;
+#endif
+}
+
+/* What is laid out after the columns before j: those behind them, or the first ones further down. */
+ALWAYS coming read_next(const int64_t *n, const RIGHT *b, int64_t k, int64_t j, int64_t c0, int64_t c1) {
+  const int64_t from = j < c1 ? k : k + DEPTH, length = MIN(DEPTH, n[2] - from), size = sizeof(RIGHT);
+  if (length <= 0) return (coming){0};
+  const int64_t first = j < c1 ? j : c0, columns = MIN(PANEL, c1 - first);
+  return (coming){(const char *)(b + from + first * n[11]), columns, CEIL_DIV(length * size, 64), n[11] * size};
+}
+
 /* `rows` rows of C in the columns c0 to c1, from `out` on. */
 static void block(const int64_t *n, workspace *w, const T *a, const RIGHT *b, T *out, int64_t rows, int64_t c0,
                   int64_t c1) {
@@ -88,13 +107,18 @@ static void block(const int64_t *n, workspace *w, const T *a, const RIGHT *b, T 
     p.length = MIN(DEPTH, K - k);
     p.add = k > 0;
     place_left(&p, w, n, a, k);
-    const panels right = place_right(&p, w, n, b, k, c0, c1 - c0);
-    p.b_step = right.step;
-    p.next_panel = right.next;
-    for (int64_t j = c0, columns; j < c1; j += columns) {
+    panels right = {0};
+    for (int64_t j = c0, at = c0, columns; j < c1; j += columns) {
       columns = next_columns(rows, c1 - j);
-      p.b = right.first + (j - c0) / PANEL * right.next;
+      if (j == c0 || are_stretches(n)) {
+        right = place_right(&p, w, n, b, k, j, are_stretches(n) ? columns : c1 - c0);
+        at = j;
+      }
+      p.b = right.first + (j - at) / PANEL * right.next;
+      p.b_step = right.step;
+      p.next_panel = right.next;
       p.c = first + j - c0;
+      p.next = are_stretches(n) ? read_next(n, b, k, j + columns, c0, c1) : (coming){0};
       strip(&p, columns);
     }
   }

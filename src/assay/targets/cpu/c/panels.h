@@ -12,13 +12,11 @@ static void interleave(ACC *restrict to, const T *restrict from, int64_t step, i
   }
 }
 
-/* Turning: lines that lie side by side in memory become columns, a square of vectors at a time.
+/* Turning: lines that lie side by side in memory become columns, a square of vectors at a time. It takes numbers of 32
+   bits. Lines are read in whole vectors, and vectors are made of each other in registers: one that were put together
+   in memory would be waited for. */
+enum { TURNS = sizeof(ACC) == 4, DEEP = VECTOR_BYTES / 4 };
 
-   It takes numbers of 32 bits. Vectors of up to 32 bytes are put together of four numbers of several lines each;
-   wider ones are read whole, so that no line of the cache is needed twice. */
-enum { TURNS = sizeof(ACC) == 4, DEEP = VECTOR_BYTES == 64 ? 16 : 4 };
-
-typedef ACC quad __attribute__((vector_size(4 * sizeof(ACC)), aligned(sizeof(ACC)), may_alias));
 typedef __typeof__((vec){0} > (vec){0}) places;
 
 ALWAYS vec numbers(const T *x) {
@@ -32,20 +30,20 @@ ALWAYS vec numbers(const T *x) {
 #endif
 }
 
-ALWAYS quad four(const T *x) {
-#ifdef IN_PLACE
-  return *(const quad *)x;
-#else
-  return (quad){WIDEN(x[0]), WIDEN(x[1]), WIDEN(x[2]), WIDEN(x[3])};
-#endif
-}
-
 /* Within each four lanes: a and b by turns, `size` numbers at a time, from the lower or the upper half. */
 ALWAYS vec mixed(vec a, vec b, int size, int upper) {
   places from;
 #pragma GCC unroll 64
   for (int i = 0; i < WIDTH; i++)
     from[i] = i / 4 * 4 + upper * 2 + (size == 2 ? i % 2 : i % 4 / 2) + (i / size % 2 ? WIDTH : 0);
+  return __builtin_shuffle(a, b, from);
+}
+
+/* The lower or the upper half of a, then that of b. */
+ALWAYS vec joined(vec a, vec b, int upper) {
+  places from;
+#pragma GCC unroll 64
+  for (int i = 0; i < WIDTH; i++) from[i] = i % (WIDTH / 2) + upper * WIDTH / 2 + (i < WIDTH / 2 ? 0 : WIDTH);
   return __builtin_shuffle(a, b, from);
 }
 
@@ -84,15 +82,13 @@ ALWAYS void turn(const T *x, int64_t step, vec *to) {
   }
 }
 #else
-ALWAYS vec fours(const T *x, int64_t step) {
-  const quad parts[2] = {four(x), VECTOR_BYTES == 32 ? four(x + 4 * step) : (quad){0}};
-  vec whole = {0};
-  memcpy(&whole, parts, MIN(sizeof whole, sizeof parts));
-  return whole;
-}
-
 ALWAYS void turn(const T *x, int64_t step, vec *to) {
-  turn_fours(fours(x, step), fours(x + step, step), fours(x + 2 * step, step), fours(x + 3 * step, step), to);
+  vec part[DEEP / 4][4];
+#pragma GCC unroll 2
+  for (int i = 0; i < DEEP / 4; i++, x += 4 * step)
+    turn_fours(numbers(x), numbers(x + step), numbers(x + 2 * step), numbers(x + 3 * step), part[i]);
+#pragma GCC unroll 8
+  for (int j = 0; j < DEEP; j++) to[j] = DEEP == 4 ? part[0][j] : joined(part[0][j % 4], part[DEEP / 4 - 1][j % 4], j / 4);
 }
 #endif
 

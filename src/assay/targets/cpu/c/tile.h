@@ -37,6 +37,12 @@ ALWAYS int64_t next_rows(int64_t rows, int64_t width) {
   return rows > most && rows <= most + most / 2 ? (rows + 1) / 2 : MIN(rows, most);
 }
 
+/* Memory that is read soon: pieces of some lines of the cache each, `step` bytes apart. */
+typedef struct {
+  const char *first;
+  int64_t pieces, lines, step;
+} coming;
+
 typedef struct {
   const ACC *const *row; /* the left side: segment s of row i begins at row[s * rows + i] */
   int64_t rows, segments, begin, length; /* of each segment, `length` elements from `begin` on are used */
@@ -45,6 +51,7 @@ typedef struct {
   ACC *c;
   int64_t c_step;
   int add; /* to what C holds already */
+  coming next;
 } product;
 
 /* Loops over the registers of a tile are unrolled, or it would not live in registers. */
@@ -113,12 +120,22 @@ static void some_rows(const product *p, int64_t first, int64_t rows, int64_t wid
   }
 }
 
+/* Prefetch what is read soon: as much of it as the rows from `from` to `to` are of all rows. So the requests are spread
+   over the tiles; all at once they would have to wait for each other. */
+ALWAYS void ask_for_next(const product *p, int64_t from, int64_t to) {
+  const coming *next = &p->next;
+  const int64_t all = next->pieces * next->lines, end = all * to / p->rows;
+  for (int64_t i = all * from / p->rows; i < end; i++)
+    __builtin_prefetch(next->first + i / next->lines * next->step + i % next->lines * 64, 0, 2);
+}
+
 /* All rows of `columns` columns of C from p->c on: as many as `next_columns` says. */
 static void strip(const product *p, int64_t columns) {
   const int64_t width = CEIL_DIV(columns, UNIT) * (UNIT / WIDTH);
   for (int64_t i = 0, n; i < p->rows; i += n) {
     n = next_rows(p->rows - i, width);
     ACC *c = p->c + i * p->c_step;
+    if (p->next.pieces > 0) ask_for_next(p, i, i + n);
     if (columns % UNIT == 0) {
       some_rows(p, i, n, width, c, p->c_step);
       continue;

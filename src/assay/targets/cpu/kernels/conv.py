@@ -27,10 +27,11 @@ from assay.targets.shared.tensors import shape_of
 from assay.targets.shared.views import View
 
 _SPATIAL = 3
-_ROW_BLOCK, _COLUMN_BLOCK, _ROW_BUDGET, _AT_ONCE = 384, 128, 65536, 2
+_ROW_BLOCK, _COLUMN_BLOCK = 384, 128
+_ROW_BUDGET, _ROW_BUDGET_UNPACKED = 65536, 131072
 """As c/conv.h has them."""
-_MOST_ROWS = 12
-"""The largest ROWS of c/tile.h."""
+_MOST_ROWS, _MOST_PANELS = 12, 2
+"""The largest ROWS and PANELS of c/tile.h."""
 _DEEPEST = 1 << 15
 """The longest window whose weights become panels on the way."""
 _MOST_DOTS, _LEAST_STRETCH = 4, 32
@@ -224,7 +225,7 @@ def _by_windows(p: Planner, s: _Shape, weights: _Weights) -> None:
         row_grain=_row_grain(s.out.shape[-1], each),
         col_grain=64 if s.groups == 1 else out * max(64 // out, 1),
         work=2 * places * each,
-        scratch=_scratch(s, each, laid_out=not weights.packed or is_narrow(s.x.dtype)),
+        scratch=_scratch(s, each, packed=weights.packed),
         may_continue=True,
     )
 
@@ -235,12 +236,13 @@ def _row_grain(width: Dim, channels: int) -> Dim:
     return width * max(pixels // width, 1) if isinstance(width, int) and width else pixels
 
 
-def _scratch(s: _Shape, each: int, *, laid_out: bool) -> int:
+def _scratch(s: _Shape, each: int, *, packed: bool) -> int:
     """What c/conv.h asks for, in bytes."""
     reach = [(k - 1) * d + 1 for k, d in zip(s.kernel, s.dilations, strict=True)]
     segments = s.kernel[0] * s.kernel[1] * (1 if s.dilations[2] == 1 else s.kernel[2])
     columns = (_MOST_ROWS - 1) * min(s.strides[2], reach[2]) + reach[2]
-    copied = max(_ROW_BUDGET, s.kernel[0] * reach[1] * columns * each)
+    copied = max(_ROW_BUDGET if packed else _ROW_BUDGET_UNPACKED, s.kernel[0] * reach[1] * columns * each)
     sums = _ROW_BLOCK * _COLUMN_BLOCK if is_narrow(s.x.dtype) else 16
-    panels = _AT_ONCE * panel_width(s.x.dtype) * math.prod(s.kernel) * each if laid_out else 0
+    laid_out = not packed or is_narrow(s.x.dtype)
+    panels = _MOST_PANELS * panel_width(s.x.dtype) * math.prod(s.kernel) * each if laid_out else 0
     return 8 * _ROW_BLOCK * segments + sum_bytes(s.x.dtype) * (sums + panels + copied) + 64

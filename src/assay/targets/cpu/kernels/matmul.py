@@ -15,7 +15,7 @@ from assay.targets.shared.planner import Planner
 from assay.targets.shared.tensors import dtype_of, shape_of
 from assay.targets.shared.views import View
 
-SCRATCH = 3 << 19
+SCRATCH = 1 << 21
 """Bytes that hold the `workspace` of c/gemm.h in every variant."""
 _ROW_GRAIN, _COLUMN_GRAINS, _FEW = 192, (64, 48, 32, 16), 4
 """Rows and columns that one thread takes at a time, and how few parts are too few."""
