@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from assay.evidence.compare.noisy import Call, Seeing
+from assay.evidence.compare.noisy import Call, NoisyArithmetic, Seeing
 from assay.evidence.fuzz.torch_plain import PLAIN
 from assay.evidence.fuzz.torch_program import Program, Turn, namespace
 from assay.evidence.opinfo.cases import in_f64
