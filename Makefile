@@ -93,8 +93,9 @@ onnxbench: venv torch assets onnxmodels ## real ONNX models on Assay and onnxrun
 sweep: venv torch zoo ## every model of the zoo on the targets, into build/sweep.jsonl; goes on where it was stopped
 	@$(BIN)/python -m assay.cli sweep --out build/sweep.jsonl --resume --size full --targets cpu $(ARGS)
 
-report: venv torch ## docs/models and the README's table, from the committed records
-	@$(BIN)/python -m assay.cli report evidence/*.jsonl.gz --output docs/models --title "Models" --form markdown --readme README.md $(ARGS)
+report: venv torch ## docs/models.md, the README's table and the pages in build/report, from the committed records
+	@$(BIN)/python -m assay.cli report evidence/*.jsonl.gz --output build/report --title Models \
+		--page docs/models.md --readme README.md $(ARGS)
 
 conformance: venv ## the official ONNX suite here and on its peers; writes docs/conformance.md
 	@$(BIN)/python -m assay.cli conformance --target cpu --target reference --target reference:decomposed \

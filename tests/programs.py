@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from assay.ir.graph import Graph
-from assay.runtime.pipeline import Settings, compiled, optimized, placed
+from assay.runtime.pipeline import compiled, optimized, placed
 from assay.runtime.program import Program
+from assay.runtime.settings import Settings
 from assay.targets.base import Target
 from assay.targets.reference import ReferenceTarget
 

@@ -33,7 +33,7 @@ def test_the_models_that_are_damaged_are_sound(name: str) -> None:
 
 
 def test_mutants_run_or_are_refused() -> None:
-    report = run_mutations(1500, seed=20)
+    report = run_mutations(1500, seed=20, target="reference")
     assert report.total == 1500
     assert report.failures == []
     tried = {kind for kind, _ in report.counts}
@@ -51,7 +51,7 @@ def test_a_failure_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for broken in (untyped, placeless):
         monkeypatch.setattr("assay.evidence.mutate.run.load", broken)
-        assert attempt(0, "any", b"").verdict == "failed"
+        assert attempt(0, "any", b"", "reference").verdict == "failed"
 
 
 def run(proto: onnx.ModelProto | bytes, **feeds: Any) -> Any:

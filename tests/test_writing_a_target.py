@@ -156,7 +156,8 @@ def test_a_chain_ends_at_the_oracle_and_keeps_every_reason(abacus: ModuleType) -
 def test_weights_are_moved_once(abacus: ModuleType) -> None:
     graph = kept()
     chain = targets.make_chain("abacus", "exact", DEFAULT)
-    from assay.runtime.pipeline import Settings, compiled
+    from assay.runtime.pipeline import compiled
+    from assay.runtime.settings import Settings
 
     program = compiled(graph, Settings(chain)).program
     weight = np.full((3, 4), 2.0, np.float32)

@@ -495,6 +495,23 @@ def test_a_limit_that_is_none_is_bad_usage(call: Any, model: Path, option: str, 
     assert call("run", model, "--random", 0, option, value).code == USAGE
 
 
+def test_passes_can_be_left_out(call: Any, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+
+    def noted(graph: Any, result: Any, name: str) -> Any:
+        ran.append(name)
+        return result
+
+    monkeypatch.setattr("assay.passes.stamped", noted)
+    monkeypatch.setenv("ASSAY_CACHE_DIR", str(tmp_path / "cache"))
+    line = ("run", model, "--random", "0", "--dim", "n=7")
+    assert call(*line).code == OK
+    whole, ran[:] = set(ran), []
+    assert call(*line, "--disable-pass", "fold", "--disable-pass", "cse").code == OK
+    assert whole == {"dce", "fold", "simplify", "cse"}
+    assert set(ran) == {"dce", "simplify"}
+
+
 def test_limits_that_suffice_change_nothing(call: Any, model: Path) -> None:
     done = call("run", model, "--random", 0, "--time-limit", 600, "--memory-limit", "1GiB", "--json", "-")
     plain = call("run", model, "--random", 0, "--json", "-")

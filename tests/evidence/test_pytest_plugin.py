@@ -107,7 +107,7 @@ def test_failures(pytester: pytest.Pytester, tmp_path: Path) -> None:
     result = run(pytester, "".join(bodies), "--assay-records", str(path), "-rfx")
     result.assert_outcomes(failed=4, xfailed=1)
     told = result.stdout
-    told.fnmatch_lines(["*the model on cpu: fail_accuracy at accuracy*"])
+    told.fnmatch_lines(["*the model on reference: fail_accuracy at accuracy*"])
     told.fnmatch_lines(["*though it is marked compilation_xfail*"])
     told.fnmatch_lines(["*record a tuple (model, inputs, outputs)*"])
     told.fnmatch_lines(["XFAIL*test_wrong_as_expected*it adds*"])
@@ -134,3 +134,15 @@ def test_half_width_is_told(pytester: pytest.Pytester, tmp_path: Path) -> None:
 
 def test_switched_off(pytester: pytest.Pytester) -> None:
     run(pytester, recorded("wrong", "Broken()", "x"), "--assay-off").assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu,reference"])
+def test_the_environment_names_the_target(
+    pytester: pytest.Pytester, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    path = tmp_path / "records.jsonl"
+    monkeypatch.setenv("ASSAY_TARGET", target)
+    run(pytester, recorded("model", "Doubled().eval()", "x"), "--assay-records", str(path)).assert_outcomes(passed=1)
+    (record,) = read(path).records
+    assert (record.case.target, record.status) == (target, "pass")
+    assert {name for use in record.ops for name in use.targets} == {target.partition(",")[0]}

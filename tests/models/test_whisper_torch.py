@@ -37,7 +37,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     result = tmp_path_factory.mktemp("demo") / "result.json"
     torch._dynamo.reset()
     with pytest.raises(SystemExit) as stopped:
-        main(["demo", "--json", str(result)])
+        main(["demo", "--target", "cpu", "--json", str(result)])
     assert stopped.value.code == 0
     return json.loads(result.read_text())
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional as F  # noqa: N812
 
 from assay.evidence.fuzz.torch_story import shared_memory
 
@@ -98,3 +99,53 @@ def test_what_is_kept_for_the_backward_graph_is_not_laid_out_for_nobody() -> Non
         torch.compile(function, backend="assay")(torch.randn(3, 4, requires_grad=True)).backward()
     assert {graph.phase for graph in graphs} == {"forward", "backward"}
     assert not any(entry.spread for graph in graphs for entry in graph.imported.returned)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("order", [(1, 0), (2, 1, 0), (2, 0, 1), (0, 3, 1, 2), (3, 2, 1, 0), (0, 4, 1, 2, 3)])
+def test_batch_norms_lie_as_those_of_eager_do(order: tuple[int, ...], training: bool, target: str) -> None:
+    """Whatever order the axes of their input lie in: only channels that are last stay so."""
+    x = torch.randn([2, 3, 4, 5, 6][: len(order)]).permute(order)
+
+    def function(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> Any:
+        y = F.batch_norm(x, mean, variance, training=training)
+        return y, y.sin(), y.transpose(0, 1)
+
+    compiled = torch.compile(function, backend="assay", options={"target": target, "cache": False})
+    for grad in (False, True):
+        given = [(x.detach().requires_grad_(grad), torch.zeros(x.shape[1]), torch.ones(x.shape[1])) for _ in range(2)]
+        mine, theirs = compiled(*given[0]), function(*given[1])
+        torch.testing.assert_close(mine, theirs)
+        assert [strides(each) for each in mine] == [strides(each) for each in theirs]
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("order", [(1, 0, 2), (2, 1, 0), (0, 2, 1)])
+def test_losses_of_single_pixels_lie_plainly(order: tuple[int, ...], target: str) -> None:
+    """Whatever order the axes of their targets lie in."""
+    chosen = torch.zeros(2, 3, 4, dtype=torch.int64).permute(order)
+    x = torch.randn(chosen.shape[0], 3, *chosen.shape[1:])
+
+    def function(x: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(x, chosen, reduction="none")
+
+    compiled = torch.compile(function, backend="assay", options={"target": target, "cache": False})
+    mine, theirs = compiled(x, chosen), function(x, chosen)
+    torch.testing.assert_close(mine, theirs)
+    assert strides(mine) == strides(theirs)
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_a_view_follows_its_argument_wherever_that_lies(target: str) -> None:
+    """In memory of its own, in the middle of another, and at its end."""
+
+    def function(x: torch.Tensor) -> Any:
+        return x.detach(), x[1:], x.t()[:2], x.view(-1)[2:5]
+
+    compiled = torch.compile(function, backend="assay", options={"target": target, "cache": False})
+    whole = torch.randn(9, 2)
+    for x in (whole[4:], torch.randn(5, 2), whole[2:7], whole[:5]):
+        mine, theirs = compiled(x), function(x)
+        assert [each.data_ptr() for each in mine] == [each.data_ptr() for each in theirs]
+        torch.testing.assert_close(mine, theirs)

@@ -130,6 +130,47 @@ def test_the_optimizers_step_itself(optimizer: Callable[[Any], torch.optim.Optim
         torch.testing.assert_close(a, b)
 
 
+WRITES: dict[str, Callable[[torch.nn.Parameter], Any]] = {
+    "added to": lambda p: p.add_(1),
+    "written in part": lambda p: p[1:].fill_(2),
+    "through data": lambda p: p.data.mul_(0.5),
+    "through a detached view": lambda p: p.detach().view(-1)[0].add_(3),
+}
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("used", ["not", "detached", "before", "after"])
+@pytest.mark.parametrize("write", WRITES)
+def test_a_parameter_that_is_written_has_the_gradient_that_eager_gives_it(write: str, used: str, target: str) -> None:
+    """None if nothing of it is used: optimizers step over such parameters."""
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(3))
+            self.counter = torch.nn.Parameter(torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = x * self.weight + (self.counter * 2 if used == "before" else 0)
+            with torch.no_grad():
+                WRITES[write](self.counter)
+            return y + {"after": self.counter, "detached": self.counter.detach()}.get(used, 0)
+
+    torch._dynamo.reset()
+    told: list[Any] = []
+    for compiled in (False, True):
+        model = Model()
+        run = torch.compile(model, backend="assay", options={"target": target}) if compiled else model
+        for step in (1.0, 2.0):
+            run(torch.full((3,), step)).sum().backward()
+        told.append([model.counter.detach(), model.counter.grad, model.weight.grad])
+    assert (told[0][1] is None) == (used in ("not", "detached"))
+    for mine, theirs in zip(told[1], told[0], strict=True):
+        assert (mine is None) == (theirs is None)
+        if mine is not None:
+            torch.testing.assert_close(mine, theirs)
+
+
 def test_gradients_of_gradients_that_eager_refuses_are_refused() -> None:
     x = torch.randn(3, requires_grad=True)
     y = torch.compile(lambda x: (x**3).sum(), backend="assay")(x)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from assay.cli.chains import TargetOption, chosen
 from assay.cli.inputs import DimOption, check_dims, make_feeds, symbolic_dims
 from assay.cli.numbers import MOST_SECONDS, MOST_THREADS, count_option, number_option
 from assay.cli.output import DIFFERS, JsonOption, Report, progress, reporting
@@ -39,9 +40,6 @@ PeersOption = Annotated[
         "--peer",
         help="Who runs beside Assay: eager, inductor, onnxruntime, openvino (default: all; suite onnx: onnxruntime).",
     ),
-]
-TargetOption = Annotated[
-    str | None, typer.Option("--target", "-t", metavar="TARGET", help="Where Assay runs (default: cpu).")
 ]
 FormOption = Annotated[
     Literal["onnx", "program"],
@@ -115,7 +113,7 @@ def bench(
             return _list(report)
         check_peers(peer or ())
         plan = _suite(suite, peers=peer, repeat=repeat, seconds=seconds, cold=cold, timeout=timeout)
-        settings = _settings(plan, _target(target), threads or cores(), form)
+        settings = _settings(plan, chosen(target), threads or cores(), form)
         subjects = _subjects([*plan.models, *(models or ())], dim)
         earlier = _earlier(json) if resume else None
         if earlier is None:
@@ -165,16 +163,6 @@ def _list(report: Report) -> None:
     rows = [(name, ", ".join(suite for suite, names in suites.items() if name in names)) for name in models]
     report.table("", ("model", "suite"), rows)
     report.result({"models": models, "suites": suites})
-
-
-def _target(name: str | None) -> str:
-    """The target that was asked for, else the fastest that there is."""
-    from assay.runtime.targets import probe_target, target_names
-
-    if name is None:
-        return "cpu" if "cpu" in target_names() else "reference"
-    probe_target(name)
-    return name
 
 
 def _suite(name: str | None, **asked: Any) -> Suite:

@@ -9,11 +9,17 @@ from typing import Annotated, Any
 
 import typer
 
+from assay.cli.chains import DEFAULT, chosen
 from assay.cli.output import DIFFERS, USAGE, JsonOption, Report, progress, reporting
 
 TargetsOption = Annotated[
     list[str] | None,
-    typer.Option("--target", "-t", help="A target, such as reference or reference:precise; may be repeated."),
+    typer.Option(
+        "--target",
+        "-t",
+        metavar="ENGINE",
+        help=f"A target or a chain, as in cpu,reference:precise; may be repeated {DEFAULT}.",
+    ),
 ]
 DecomposedOption = Annotated[
     bool, typer.Option("--decomposed", help="Turn every composite off, so that milli-ops alone are tested.")
@@ -45,7 +51,7 @@ def conformance(
     from assay.evidence.conformance.page import versions, write_page
     from assay.evidence.conformance.run import Record, run_conformance
 
-    specs = [f"{name}:decomposed" if decomposed else name for name in target or ["reference"]] + list(peer or ())
+    specs = [f"{name}:decomposed" if decomposed else name for name in target or [chosen(None)]] + list(peer or ())
     with reporting(json) as report, progress("conformance") as bar:
         report.line({"record": "run", "engines": specs, "filter": contains, "versions": versions()})
 

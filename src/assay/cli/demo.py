@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from assay.cli.chains import TargetOption, chosen
 from assay.cli.output import JsonOption, progress, reporting
 
 Model = Literal["whisper", "moonshine"]
@@ -14,11 +15,11 @@ ModelArgument = Annotated[
 ]
 
 
-def demo(model: ModelArgument = "whisper", json: JsonOption = None) -> None:
+def demo(model: ModelArgument = "whisper", target: TargetOption = None, json: JsonOption = None) -> None:
     """Transcribe a spoken clip with a real model; show where every op ran, and how near its own runtime comes."""
     from assay.cli import demo_moonshine, demo_whisper
     from assay.cli.demo_times import Watch
 
     shows = {"whisper": demo_whisper.show, "moonshine": demo_moonshine.show}
     with reporting(json) as report, progress("loading") as bar:
-        shows[model](report, Watch(bar))
+        shows[model](report, chosen(target), Watch(bar))

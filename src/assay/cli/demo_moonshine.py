@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 from assay.cli.demo_times import Watch, first_run, show_times, timed
 from assay.cli.output import Report
 
 
-def show(report: Report, watch: Watch) -> None:
+def show(report: Report, target: str, watch: Watch) -> None:
     """Transcribe the clip with Moonshine tiny; show where every op ran, and how near onnxruntime comes."""
     from assay import InferenceSession
     from assay.zoo.moonshine import RATE, Moonshine, clip_path, read_speech
@@ -17,7 +18,7 @@ def show(report: Report, watch: Watch) -> None:
     sound = read_speech(clip_path())
 
     def from_files() -> tuple[Moonshine, Any]:
-        made = Moonshine(InferenceSession)
+        made = Moonshine(partial(InferenceSession, target=target))
         return made, made.transcribe(sound, watch=watch.tokens)
 
     first = timed(from_files, watch, "run")
@@ -25,7 +26,6 @@ def show(report: Report, watch: Watch) -> None:
     second = timed(lambda: ours.transcribe(sound, watch=watch.tokens), watch, "run")
     stages = first_run(first, second)
     sessions: dict[str, Any] = {name: getattr(ours, name) for name in ("encoder", "decoder")}
-    target = sessions["encoder"].session.target.name
     report.text(f"Moonshine tiny (int8 ONNX) on the target '{target}':")
     report.text()
     report.text(f"  “{heard.text}”")

@@ -8,38 +8,38 @@ from typing import Any, cast
 
 from assay.cli.demo_times import Watch, first_run, show_times, timed
 from assay.cli.output import Report
+from assay.runtime.targets import first_target
 
-_TARGET = "cpu"
 _SHOWN = 30
 
 
-def show(report: Report, watch: Watch) -> None:
+def show(report: Report, target: str, watch: Watch) -> None:
     """Transcribe the clip with Whisper tiny.en; show where every aten op ran, and how far eager and noise are."""
     from assay.runtime.torch.graphs import recording
     from assay.zoo.moonshine import clip_path, read_speech
     from assay.zoo.whisper import RATE, load_whisper
 
     sound, model = read_speech(clip_path()), load_whisper()
-    transcriber = _compiled(model, "exact")
+    transcriber = _compiled(model, target, "exact")
     with recording() as graphs:
         first = timed(lambda: transcriber.transcribe(sound, watch=watch.tokens), watch, "trace")
     second = timed(lambda: transcriber.transcribe(sound, watch=watch.tokens), watch, "run")
     heard, stages = first.found, first_run(first, second)
-    report.text(f"Whisper tiny.en, torch.compile on the target '{_TARGET}':")
+    report.text(f"Whisper tiny.en, torch.compile on the target '{target}':")
     report.text()
     report.text(f"  “{heard.text}”")
     report.text()
     show_times(report, len(sound) / RATE, stages, second.seconds)
-    rows = _placed(graphs)
-    _show_ops(report, graphs, rows)
-    accuracy = _against_eager(model, sound, heard, watch)
+    rows = _placed(graphs, target)
+    _show_ops(report, target, len(graphs), rows)
+    accuracy = _against_eager(model, target, sound, heard, watch)
     _show_accuracy(report, accuracy)
     told = {"model": "whisper", "text": heard.text, "tokens": heard.tokens, "graphs": len(graphs)}
     seconds = {"second": second.seconds, "first": stages}
     report.result({**told, "seconds": seconds, "ops": rows, "eager": accuracy})
 
 
-def _compiled(model: Any, mode: str) -> Any:
+def _compiled(model: Any, target: str, mode: str) -> Any:
     """A transcriber for which three graphs are compiled: one to listen, one for the first tokens, one for all that
     follow. In `precise` mode, which is run for its numbers alone, what need not be symbolic is not."""
     import torch
@@ -47,18 +47,18 @@ def _compiled(model: Any, mode: str) -> Any:
     from assay.zoo.whisper import Transcriber
 
     def wrap(method: Any) -> Any:
-        options = {"target": _TARGET, "mode": mode}
+        options = {"target": target, "mode": mode}
         dynamic = mode == "exact" or method == model.step
         return cast(Any, torch).compile(method, backend="assay", dynamic=dynamic, options=options)
 
     return Transcriber(model, wrap)
 
 
-def _placed(graphs: Sequence[Any]) -> list[dict[str, Any]]:
+def _placed(graphs: Sequence[Any], target: str) -> list[dict[str, Any]]:
     """For each aten op: how many nodes, what became of them, where they run, and why not on the target."""
     from assay.runtime.torch.accounts import STATUSES, account
 
-    nodes = [node for index, graph in enumerate(graphs) for node in account(index, graph, _TARGET, {})]
+    nodes = [node for index, graph in enumerate(graphs) for node in account(index, graph, target, {})]
     rows: list[dict[str, Any]] = []
     for op, count in Counter(node.op for node in nodes).most_common():
         own = [node for node in nodes if node.op == op]
@@ -70,11 +70,11 @@ def _placed(graphs: Sequence[Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _show_ops(report: Report, graphs: Sequence[Any], rows: list[dict[str, Any]]) -> None:
+def _show_ops(report: Report, target: str, graphs: int, rows: list[dict[str, Any]]) -> None:
     from assay.runtime.torch.accounts import STATUSES
 
     report.text()
-    title = f"{sum(row['nodes'] for row in rows)} nodes of {len(rows)} aten ops in {len(graphs)} graphs"
+    title = f"{sum(row['nodes'] for row in rows)} nodes of {len(rows)} aten ops in {graphs} graphs"
     cells = [
         (
             row["op"],
@@ -88,12 +88,18 @@ def _show_ops(report: Report, graphs: Sequence[Any], rows: list[dict[str, Any]])
     more = [(f"… {len(rows) - _SHOWN} more ops", sum(row["nodes"] for row in rows[_SHOWN:]))] if rows[_SHOWN:] else []
     report.table(
         title,
-        ("aten op", ">nodes", *(f">{status}" for status in STATUSES), "ran on", f"why not all on {_TARGET}"),
+        (
+            "aten op",
+            ">nodes",
+            *(f">{status}" for status in STATUSES),
+            "ran on",
+            f"why not all on {first_target(target)}",
+        ),
         [*cells, *more],
     )
 
 
-def _against_eager(model: Any, sound: Any, heard: Any, watch: Watch) -> dict[str, Any]:
+def _against_eager(model: Any, target: str, sound: Any, heard: Any, watch: Watch) -> dict[str, Any]:
     """How near eager's scores are while both have chosen the same tokens, judged by what rounding alone does: the
     distance between the oracle's two modes."""
     import numpy as np
@@ -105,7 +111,7 @@ def _against_eager(model: Any, sound: Any, heard: Any, watch: Watch) -> dict[str
     watch.doing("eager")
     theirs = Transcriber(model).transcribe(sound, watch=watch.tokens)
     watch.doing("the noise floor, in f64")
-    precise = _compiled(model, "precise").transcribe(sound, watch=watch.tokens)
+    precise = _compiled(model, target, "precise").transcribe(sound, watch=watch.tokens)
     same = int(np.argmin([a == b for a, b in zip(heard.tokens, theirs.tokens, strict=False)] + [False]))
     steps = [str(step) for step in range(min(same + 1, len(heard.logits), len(theirs.logits), len(precise.logits)))]
     ours, eager, carried = (dict(zip(steps, each.logits, strict=False)) for each in (heard, theirs, precise))

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from assay.cli.chains import DEFAULT, METAVAR, chosen_all
 from assay.cli.numbers import MOST_SEED, count_option
 from assay.cli.output import DIFFERS, JsonOption, progress, reporting
-from assay.runtime.targets import check_target
+from assay.runtime.targets import ORACLE
 
 
 class Kind(StrEnum):
@@ -25,7 +26,10 @@ class Kind(StrEnum):
 TargetsOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--targets", "-t", metavar="TARGET", help="Of programs and models; may be repeated (default: cpu, reference)."
+        "--targets",
+        "-t",
+        metavar=METAVAR,
+        help=f"Of programs and models: a target or a chain; may be repeated {DEFAULT}, and the oracle).",
     ),
 ]
 Watch = Callable[[int, int], None]
@@ -49,9 +53,7 @@ def fuzz(
     Graphs of core ops: the oracle in several ways and onnxruntime. Torch programs: eager. ONNX models: onnxruntime and
     the reference evaluator of the onnx package.
     """
-    names = targets or ["cpu", "reference"]
-    for name in names:
-        check_target(name)
+    names = list(dict.fromkeys(chosen_all(targets) + ([] if targets else [ORACLE])))
     with reporting(json) as report, progress(_NOUNS[kind]) as bar:
 
         def watch(done: int, total: int) -> None:

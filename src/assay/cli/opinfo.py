@@ -13,6 +13,7 @@ from typing import IO, Annotated, Any
 
 import typer
 
+from assay.cli.chains import TargetOption, chosen
 from assay.cli.numbers import MOST_SECONDS, MOST_WORKERS, count_option, number_option
 from assay.cli.output import DIFFERS, JsonOption, Report, progress
 from assay.errors import NotFound
@@ -20,7 +21,6 @@ from assay.evidence.json_lines import written
 from assay.evidence.opinfo.records import DTYPES, Finding, Run, read
 from assay.evidence.opinfo.summary import FAILED, failures, opaque_ops, summary
 from assay.evidence.opinfo.workers import Settings
-from assay.runtime.targets import check_target
 
 OpsOption = Annotated[
     list[str] | None, typer.Option("--op", metavar="NAME", help="Only this op of the database; may be repeated.")
@@ -37,7 +37,7 @@ _TELL_EVERY = 60.0
 
 
 def opinfo(
-    target: Annotated[str, typer.Option("--target", "-t", help="The target that Assay compiles for.")] = "reference",
+    target: TargetOption = None,
     op: OpsOption = None,
     dtype: DtypesOption = None,
     samples: Annotated[
@@ -63,13 +63,13 @@ def opinfo(
     The JSON result is JSON lines: the run, then for each op and dtype as soon as it is done one line for each sample
     and backend and one for the whole, at last the summary.
     """
-    check_target(target)
+    chain = chosen(target)
     from assay.evidence.opinfo.page import write_page
     from assay.evidence.opinfo.run import check_peers, check_resumed, header, list_units, run_units
 
     check_peers(peer or ())
 
-    settings = Settings(target, tuple(peer or ()), samples, timeout)
+    settings = Settings(chain, tuple(peer or ()), samples, timeout)
     units = list_units(op or (), dtype or DTYPES, grad)
     before = _before(json) if resume else None
     if before is not None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from assay.cli.output import DIFFERS, JsonOption, reporting
-from assay.errors import NotFound, hint_for
+from assay.errors import BadFeed, NotFound, hint_for
 from assay.needs import require
 
 RecordsArgument = Annotated[
@@ -19,8 +19,12 @@ OutputOption = Annotated[Path, typer.Option("--output", "-o", metavar="DIR", hel
 FormsOption = Annotated[
     list[str] | None, typer.Option("--form", help="Only this form of markdown, html, data; may be repeated.")
 ]
+PageOption = Annotated[
+    Path | None, typer.Option("--page", metavar="FILE", help="Write all models, failures and fallbacks to one page.")
+]
 ReadmeOption = Annotated[
-    Path | None, typer.Option("--readme", metavar="FILE", help="Put the table of models between its marks in FILE.")
+    Path | None,
+    typer.Option("--readme", metavar="FILE", help="Put totals and ten models between their marks in FILE."),
 ]
 
 
@@ -29,6 +33,7 @@ def report(
     output: OutputOption,
     title: Annotated[str, typer.Option("--title", help="The title of the report.")] = "Evidence",
     form: FormsOption = None,
+    page: PageOption = None,
     readme: ReadmeOption = None,
     json: JsonOption = None,
 ) -> None:
@@ -38,8 +43,10 @@ def report(
     """
     with reporting(json) as out:
         require("jinja2")
-        from assay.evidence.report import FORMS, gathered, made, uncollected, write, write_readme
+        from assay.evidence.report import FORMS, gathered, made, uncollected, write, write_page, write_readme
 
+        if readme is not None and page is None:
+            raise BadFeed("--readme leads to the page of --page", hint="give --page FILE too")
         for each in form or ():
             if each not in FORMS:
                 raise NotFound(f"there is no form '{each}'", hint=hint_for(each, FORMS))
@@ -47,8 +54,10 @@ def report(
             known = gathered(records, output)
             found = made(known, title)
             written = write(output, found, form or FORMS)
-        if readme is not None:
-            write_readme(readme, found, known, output)
+        if page is not None:
+            write_page(page, found, known)
+            if readme is not None:
+                write_readme(readme, found, known, page)
         for check in found.checks:
             if not check.ok:
                 out.text(f"self-check failed: {check.name}: {check.detail}")

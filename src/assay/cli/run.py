@@ -10,18 +10,13 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from assay.cli.chains import TargetOption, chosen
 from assay.cli.inputs import DimOption, InputOption, ModelArgument, RandomOption, make_feeds
 from assay.cli.numbers import MOST_SECONDS, number_option
 from assay.cli.output import JsonOption, Report, reporting
 from assay.cli.sizes import told_if_it_fails
 from assay.errors import BadFeed, NotFound
 
-TargetOption = Annotated[
-    str,
-    typer.Option(
-        "--target", "-t", metavar="TARGET", envvar="ASSAY_TARGET", help="Where to run; `assay targets` lists them."
-    ),
-]
 ModeOption = Annotated[
     Literal["exact", "precise"],
     typer.Option("--mode", metavar="exact|precise", help="Round at every op, or carry floats in f64."),
@@ -38,6 +33,10 @@ TimeOption = Annotated[
 MemoryOption = Annotated[
     str | None, typer.Option("--memory-limit", metavar="SIZE", help="What results may take, such as 1GiB.")
 ]
+DisableOption = Annotated[
+    list[str] | None,
+    typer.Option("--disable-pass", metavar="NAME", help="Leave out a pass, such as fold; may be repeated."),
+]
 
 
 def run(
@@ -45,8 +44,9 @@ def run(
     inputs: InputOption = None,
     random: RandomOption = None,
     dim: DimOption = None,
-    target: TargetOption = "cpu",
+    target: TargetOption = None,
     mode: ModeOption = "exact",
+    disable_pass: DisableOption = None,
     output: OutputOption = None,
     time_limit: TimeOption = None,
     memory_limit: MemoryOption = None,
@@ -60,7 +60,8 @@ def run(
         budget = _budget(time_limit, memory_limit)
         started = time.perf_counter()
         source = read(model)
-        session = source.session(SessionOptions(target=target, mode=mode))
+        chain, disabled = chosen(target), tuple(disable_pass or ())
+        session = source.session(SessionOptions(target=chain, mode=mode, disabled_passes=disabled))
         loaded = time.perf_counter()
         feeds = make_feeds(source, inputs, random, dim, lambda: session.lowered)
         with told_if_it_fails(feeds.assumed):
@@ -72,12 +73,12 @@ def run(
         show(report, rows)
         memory = session.peak_bytes
         taken = "" if memory is None else f", {memory / (1 << 20):.1f} MiB for intermediate results"
-        report.text(f"loaded in {loaded - started:.2f} s, ran in {finished - loaded:.2f} s on {target} ({mode}){taken}")
+        report.text(f"loaded in {loaded - started:.2f} s, ran in {finished - loaded:.2f} s on {chain} ({mode}){taken}")
         seconds = {"load": loaded - started, "run": finished - loaded}
         report.result(
             {
                 "model": str(model),
-                "target": target,
+                "target": chain,
                 "mode": mode,
                 "seconds": seconds,
                 "peak_bytes": memory,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from assay.cli.chains import DEFAULT, METAVAR, chosen_all
 from assay.cli.numbers import MOST_GIB, MOST_SECONDS, MOST_THREADS, MOST_WORKERS, count_option, number_option
 from assay.cli.output import DIFFERS, JsonOption, Report, progress, reporting
 from assay.errors import BadFeed
@@ -25,7 +26,8 @@ _TELL_EVERY = 30.0
 
 Listed = Annotated[list[str] | None, typer.Option("--models", metavar="NAME", help="Only this model; may be repeated.")]
 TargetsOption = Annotated[
-    list[str] | None, typer.Option("--targets", "-t", metavar="TARGET", help="May be repeated (default: cpu).")
+    list[str] | None,
+    typer.Option("--targets", "-t", metavar=METAVAR, help=f"A target or a chain; may be repeated {DEFAULT}."),
 ]
 ModeOption = Annotated[Literal["eval", "train"], typer.Option("--mode", metavar="eval|train", help="What a case is.")]
 SizeOption = Annotated[
@@ -78,11 +80,7 @@ def sweep(
 
     A crash, a hang or a case that takes too much memory is a record too. Stop it at any time and go on with --resume.
     """
-    from assay.runtime.targets import check_target
-
-    wanted = targets or ["cpu"]
-    for each in wanted:
-        check_target(each)
+    wanted = chosen_all(targets)
     from assay.evidence.machine import cores
     from assay.evidence.records import read
     from assay.evidence.records.merge import merged

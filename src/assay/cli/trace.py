@@ -12,11 +12,10 @@ from typing import Annotated, Any, cast
 
 import typer
 
+from assay.cli.chains import TargetOption, chosen
 from assay.cli.output import JsonOption, reporting
-from assay.cli.run import TargetOption
 from assay.errors import AssayError, BadFeed, ImportFailed, NotFound, RunFailed, hint_for
 from assay.needs import require
-from assay.runtime.targets import check_target
 
 TracedArgument = Annotated[
     str,
@@ -43,20 +42,20 @@ def trace(
     output: FolderOption,
     backward: BackwardOption = False,
     dynamic: DynamicOption = None,
-    target: TargetOption = "cpu",
+    target: TargetOption = None,
     force: ForceOption = False,
     json: JsonOption = None,
 ) -> None:
     """Write a torch model's graphs, op counts, size distributions and a profile; show what became of every op."""
     with reporting(json) as report:
         require("torch")
-        check_target(target)
+        chain = chosen(target)
         from assay.runtime.torch.trace import trace as write
 
         traced, calls = _model(model)
         settings: dict[str, Any] = {"backward": backward, "dynamic": dynamic, "force": force}
         try:
-            done = write(traced, calls=calls, out=output, options={"target": target}, **settings)
+            done = write(traced, calls=calls, out=output, options={"target": chain}, **settings)
         except AssayError:
             raise
         except Exception as error:

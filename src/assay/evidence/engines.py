@@ -92,16 +92,25 @@ def fallbacks(session: Session) -> tuple[str, ...]:
 
 
 def engine(spec: str) -> Engine:
-    """The engine that `spec` names: a peer, or a target with words after it, as in `reference:precise:decomposed`."""
+    """The engine that `spec` names: a peer, or a target or chain with words after it, as in `cpu,reference:precise`."""
     name, *words = spec.split(":")
     if name in peer_names() and not words:
         return Engine(name, None)
-    if name not in target_names():
-        hint = hint_for(name, [*target_names(), *peer_names()])
-        raise NotFound(f"there is no target or peer '{name}'", hint=hint)
+    _check_chain(name)
     options = SessionOptions(target=name)
     for word in words:
         if word not in _WORDS:
             raise NotFound(f"'{spec}': there is no configuration '{word}'", hint=hint_for(word, _WORDS))
         options = replace(options, **_WORDS[word])
     return Engine(spec, options)
+
+
+def _check_chain(chain: str) -> None:
+    """NotFound if a target of the chain does not exist."""
+    targets, peers = target_names(), peer_names()
+    for name in map(str.strip, chain.split(",")):
+        if name in peers:
+            hint = f"name it alone; the targets are {', '.join(targets)}"
+            raise NotFound(f"'{name}' is a peer: it is part of no chain and takes no words", hint=hint)
+        if name not in targets:
+            raise NotFound(f"there is no target or peer '{name}'", hint=hint_for(name, [*targets, *peers]))

@@ -26,7 +26,11 @@ MARKER = "compilation_xfail"
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The options of the plugin."""
     group = parser.getgroup("assay", "models compiled with Assay")
-    group.addoption("--assay-target", metavar="TARGET", help="compile recorded models for this target (default: cpu)")
+    group.addoption(
+        "--assay-target",
+        metavar="TARGET",
+        help="compile recorded models for this target or chain (default: $ASSAY_TARGET, else cpu)",
+    )
     group.addoption(
         "--assay-iteration",
         type=int,
@@ -73,9 +77,10 @@ def _taken(item: pytest.Item) -> tuple[str, tuple[Any, Any, Any]] | None:
 
 def _measured(item: pytest.Item, name: str, recorded: tuple[Any, Any, Any]) -> Record:
     from assay.evidence.recorded import measure_recorded
+    from assay.runtime.targets import default_target
 
     target, iteration = (item.config.getoption(option) for option in ("--assay-target", "--assay-iteration"))
-    return measure_recorded(name, *recorded, target=str(target or "cpu"), iteration=int(iteration or 0))
+    return measure_recorded(name, *recorded, target=str(target or default_target()), iteration=int(iteration or 0))
 
 
 def _write(item: pytest.Item, record: Record) -> None:

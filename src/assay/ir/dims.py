@@ -324,23 +324,43 @@ def parse_dim(text: str) -> Dim:
     """
     if len(text) > MAX_TEXT:
         raise ValueError(f"a dimension of {len(text)} characters is too long")
-    tokens = list(_TOKEN.finditer(text))[::-1]  # the next one last, the empty mark of the end first
+    try:
+        return _Parser(text).whole()
+    except (ValueError, ZeroDivisionError) as error:
+        raise ValueError(f"{text[:80]!r} is no dimension: {error}") from None
 
-    def take(*marks: str) -> str | None:
-        return tokens.pop()["mark"] if tokens[-1]["mark"] in marks else None
 
-    def parse(level: int, depth: int) -> Dim:
-        """A sum (level 0), product (1) or factor (2)."""
-        if level < 2:
-            result = parse(level + 1, depth)
-            while mark := take(*(("+", "-"), ("*", "//", "%"))[level]):
-                result = _MAKE[mark](result, parse(level + 1, depth))
-            return result
+class _Parser:
+    """Takes the tokens of a text in order: a sum (level 0) of products (1) of factors (2)."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = list(_TOKEN.finditer(text))[::-1]  # the next one last, the empty mark of the end first
+
+    def whole(self) -> Dim:
+        """What the whole text denotes."""
+        result = self._sum(0, 0)
+        if len(self._tokens) > 1:
+            raise ValueError(f"misplaced {self._tokens[-1][0]!r}")
+        return result
+
+    def _take(self, *marks: str) -> str | None:
+        return self._tokens.pop()["mark"] if self._tokens[-1]["mark"] in marks else None
+
+    def _sum(self, level: int, depth: int) -> Dim:
+        """A sum or product."""
+        if level == 2:
+            return self._factor(depth)
+        result = self._sum(level + 1, depth)
+        while mark := self._take(*(("+", "-"), ("*", "//", "%"))[level]):
+            result = _MAKE[mark](result, self._sum(level + 1, depth))
+        return result
+
+    def _factor(self, depth: int) -> Dim:
         if depth > MAX_NESTING:
             raise ValueError("too deeply nested")
-        if take("-"):
-            return -parse(2, depth + 1)
-        token = tokens.pop()
+        if self._take("-"):
+            return -self._factor(depth + 1)
+        token = self._tokens.pop()
         if token["mark"] is not None:
             raise ValueError(f"misplaced {token['mark'] or 'end'!r}")
         if token["unknown"]:
@@ -350,20 +370,16 @@ def parse_dim(text: str) -> Dim:
         if name := token["name"]:
             name = name[1:-1].replace("``", "`") if name[0] == "`" else name
             return symbol(name, int(token["lo"] or 0), int(token["hi"]) if token["hi"] else None)
-        args = [parse(0, depth + 1)]
-        while token["call"] and take(","):
-            args.append(parse(0, depth + 1))
-        if not take(")"):
-            raise ValueError("missing operator or parenthesis")
-        return _extreme(token["call"], args) if token["call"] else args[0]
+        return self._enclosed(token["call"], depth)
 
-    try:
-        result = parse(0, 0)
-        if len(tokens) > 1:
-            raise ValueError(f"misplaced {tokens[-1][0]!r}")
-    except (ValueError, ZeroDivisionError) as error:
-        raise ValueError(f"{text[:80]!r} is no dimension: {error}") from None
-    return result
+    def _enclosed(self, call: str | None, depth: int) -> Dim:
+        """What parentheses hold, up to and with the closing one; the arguments of `call` if there is one."""
+        args = [self._sum(0, depth + 1)]
+        while call and self._take(","):
+            args.append(self._sum(0, depth + 1))
+        if not self._take(")"):
+            raise ValueError("missing operator or parenthesis")
+        return _extreme(call, args) if call else args[0]
 
 
 def _dim(x: SupportsIndex | Expr) -> Dim:

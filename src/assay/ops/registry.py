@@ -387,4 +387,4 @@ def effect_of(node: Node) -> Effect:
     definition = OPS.get(node.op)
     own = Effect.ORDERED if definition is None else Effect(node.attrs.get("effect", definition.effect))
     inner = (effect_of(each) for region in node.regions for each in region.nodes)
-    return max(own, *inner, key=list(Effect).index) if node.regions else own
+    return max((own, *inner), key=list(Effect).index)

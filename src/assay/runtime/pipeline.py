@@ -10,72 +10,27 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from assay.errors import BadArgument, hint_for
 from assay.ir.dtypes import is_array, read_only
 from assay.ir.facts import Fact
-from assay.ir.graph import Graph, Node, Value, fresh_ids, used
-from assay.ir.types import TensorType, size_in_bytes, symbol_axes
-from assay.limits import DEFAULT, Limits
+from assay.ir.graph import Graph, Value
+from assay.ir.types import TensorType, size_in_bytes
 from assay.memory import free_memory, with_room
 from assay.ops.lowering import lower
 from assay.passes import apply, standard_passes
-from assay.passes.hoist import hoist, settled
 from assay.passes.layout import take_as_laid_out
-from assay.passes.stamp import stamped
 from assay.runtime.explanation import explained_nodes
 from assay.runtime.graph_cache import lowered_graph
-from assay.runtime.partition import Plan, Segment, partition
-from assay.runtime.placement import Placement
+from assay.runtime.partition import partition
+from assay.runtime.prepare import prepared, split, with_constants
 from assay.runtime.program import Program
+from assay.runtime.settings import PLAIN, Interface, Settings
 from assay.runtime.stages import stage
 from assay.runtime.variants import Known, Variants, deciding_inputs, symbolic_inputs
-from assay.store import Store
-from assay.targets.base import Target
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """How a model is compiled, whatever it came from.
-
-    `chain` are the targets, the oracle last. `disabled` names passes that are switched off. Without `optimize`, only
-    the passes run that a target requires. `store` keeps lowered graphs, under keys that depend on `versions`, too.
-    """
-
-    chain: tuple[Target, ...]
-    mode: str = "exact"
-    limits: Limits = DEFAULT
-    optimize: bool = True
-    decomposed: bool = False
-    disabled: frozenset[str] = frozenset()
-    store: Store | None = None
-    versions: tuple[str, ...] = ()
-
-    @property
-    def oracle(self) -> Target:
-        """The last target of the chain."""
-        return self.chain[-1]
-
-
-@dataclass(frozen=True, slots=True)
-class Interface:
-    """What is known of how a program will be called.
-
-    The inputs at the places `static` change rarely: what depends on them alone is computed when they do. Those at
-    `orders` are given with their axes in another order, as they lie in memory. `refused` is a reason to run all on
-    the oracle. The program may be `watched` while it runs: then an observer is told of the nodes in bodies, too.
-    """
-
-    static: Sequence[int] = ()
-    orders: Mapping[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
-    refused: str = ""
-    watched: bool = False
-
-
-PLAIN = Interface()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +49,6 @@ class Compiled:
         assert self.prelude is not None
         made = (read_only(result) if is_array(result) else result for result in results)
         return self.program.bind(dict(zip(self.prelude.plan.graph.outputs, made, strict=True)))
-
 
     def on_oracle(self) -> Compiled:
         """The same programs, as prepared for their targets, computed by the oracle: what is wrong here is wrong by a
@@ -141,13 +95,13 @@ def compiled(graph: Graph, settings: Settings, interface: Interface = PLAIN) -> 
         plan = partition(graph, settings.chain, settings.limits, refused=refused, watched=watched)
         static = [graph.inputs[at] for at in interface.static]
         static = _with_room(static) if settings.optimize else []
-        prepared = _prepared(plan, static, settings)
-        early, late = _split(prepared, static, settings)
+        ready = prepared(plan, static, settings)
+        early, late = split(ready, static, settings)
         if early is None:
             return Compiled(Program(late, settings.oracle, settings.disabled))
         prelude = Program(early, settings.oracle, settings.disabled)
         if not early.graph.inputs:
-            late = _with_constants(late, dict(zip(early.graph.outputs, prelude.run(()), strict=True)))
+            late = with_constants(late, dict(zip(early.graph.outputs, prelude.run(()), strict=True)))
             return Compiled(Program(late, settings.oracle, settings.disabled))
         reads = tuple(graph.inputs.index(value) for value in early.graph.inputs)
         return Compiled(Program(late, settings.oracle, settings.disabled), prelude, reads)
@@ -183,138 +137,6 @@ def _with_room(static: Sequence[Value]) -> list[Value]:
             stacklevel=2,
         )
     return [static[index] for index in chosen]
-
-
-def _prepared(plan: Plan, static: Sequence[Value], settings: Settings) -> Plan:
-    """The plan with every segment rewritten as its target likes it; those of bodies only as far as it must be, as what
-    a pass makes of weights would be made in every round."""
-    known = settled(plan.graph, static)
-    numbers = fresh_ids(plan.graph)
-    segments = tuple(_rewritten(segment, known, numbers, settings) for segment in plan.segments)
-    inside = replace(settings, optimize=False)
-    bodies = {graph: _prepared(body, (), inside) for graph, body in plan.bodies.items()}
-    return replace(_replanned(plan, segments), bodies=bodies)
-
-
-def _rewritten(segment: Segment, known: Collection[Value], numbers: Iterator[int], settings: Settings) -> Segment:
-    graph = segment.graph
-    given = [value for value in graph.inputs if value in known]
-    for each in segment.target.passes():
-        runs = each.required or (settings.optimize and each.name not in settings.disabled)
-        if each.apply is not None and runs:
-            graph = stamped(graph, each.apply(graph, given, numbers), each.name)
-    return Segment(segment.target, graph)
-
-
-def _replanned(plan: Plan, segments: tuple[Segment, ...]) -> Plan:
-    """The plan with other segments; its graph is what these hold, its placements tell of their nodes."""
-    if all(new.graph is old.graph for new, old in zip(segments, plan.segments, strict=True)):
-        return plan
-    graph = plan.graph
-    nodes = tuple(node for segment in segments for node in segment.graph.nodes)
-    constants = {**graph.constants, **{v: array for each in segments for v, array in each.graph.constants.items()}}
-    names = _names_in(graph, (*graph.inputs, *constants), nodes)
-    before = {placement.node: placement for placement in plan.placements}
-    placements = tuple(
-        before.get(node) or Placement(node, segment.target.name) for segment in segments for node in segment.graph.nodes
-    )
-    whole = replace(graph, nodes=nodes, constants=constants, names=names)
-    return replace(plan, graph=whole, segments=segments, placements=placements)
-
-
-def _names_in(graph: Graph, given: Iterable[Value], nodes: Iterable[Node]) -> dict[str, Value]:
-    """The names of `graph` whose values are given or made by these nodes."""
-    there = {*given, *(value for node in nodes for value in node.outputs)}
-    return {name: value for name, value in graph.names.items() if value in there}
-
-
-def _split(plan: Plan, static: Sequence[Value], settings: Settings) -> tuple[Plan | None, Plan]:
-    """The plan cut in two: what constants and static inputs determine, if there is such, and the rest."""
-    if not settings.optimize or settings.mode != "exact":
-        return None, plan
-    known = {*static, *plan.graph.constants}
-    early: list[Segment] = []
-    late: list[Segment] = []
-    for segment in plan.segments:
-        given = [value for value in segment.graph.inputs if value in known]
-        prelude, rest = hoist(segment.graph, given)
-        known.update(value for node in prelude.nodes for value in node.outputs)
-        if prelude.nodes:
-            early.append(Segment(segment.target, prelude))
-        if rest.nodes:
-            late.append(Segment(segment.target, _without_unread(rest, known)))
-    if not early:
-        return None, plan
-    return _early_plan(plan, early, late), _late_plan(plan, early, late)
-
-
-def _without_unread(rest: Graph, known: Collection[Value]) -> Graph:
-    """What is left of a segment, without inputs that only its prelude read and outputs that only that makes."""
-    needed = {value for node in rest.nodes for value in used(node)}
-    made = {value for node in rest.nodes for value in node.outputs}
-    inputs = tuple(v for v in rest.inputs if v in needed or (v not in known and any(symbol_axes(v.type))))
-    return replace(rest, inputs=inputs, outputs=tuple(value for value in rest.outputs if value in made))
-
-
-def _early_plan(plan: Plan, early: Sequence[Segment], late: Sequence[Segment]) -> Plan:
-    """The prelude: its results are what the other segments read and the graph gives."""
-    nodes = tuple(node for segment in early for node in segment.graph.nodes)
-    made = {value: None for node in nodes for value in node.outputs}
-    wanted = {value for segment in late for value in segment.graph.inputs}.union(plan.graph.outputs)
-    reads = {value for segment in early for value in segment.graph.inputs}
-    handed_on = {*wanted, *reads}
-    segments = tuple(
-        Segment(each.target, replace(each.graph, outputs=tuple(_made_by(each.graph, handed_on)))) for each in early
-    )
-    graph = Graph(
-        f"{plan.graph.name}.prelude",
-        tuple(value for value in plan.graph.inputs if value in reads),
-        tuple(value for value in made if value in wanted),
-        nodes,
-        {value: array for each in early for value, array in each.graph.constants.items()},
-        {name: value for name, value in plan.graph.names.items() if value in made},
-    )
-    inside = set(nodes)
-    placements = tuple(each for each in plan.placements if each.node in inside)
-    return Plan(graph, segments, placements)
-
-
-def _made_by(graph: Graph, wanted: Collection[Value]) -> list[Value]:
-    return [value for node in graph.nodes for value in node.outputs if value in wanted]
-
-
-def _late_plan(plan: Plan, early: Sequence[Segment], late: Sequence[Segment]) -> Plan:
-    """What runs every time; its graph takes the results of the prelude as further inputs."""
-    moved: set[Node] = {node for segment in early for node in segment.graph.nodes}
-    wanted = {value for segment in late for value in segment.graph.inputs}.union(plan.graph.outputs)
-    handed_on = tuple(dict.fromkeys(v for each in early for n in each.graph.nodes for v in n.outputs if v in wanted))
-    nodes = tuple(node for segment in late for node in segment.graph.nodes)
-    constants = {v: array for segment in late for v, array in segment.graph.constants.items()}
-    graph = plan.graph
-    outputs = {value: graph.constants[value] for value in graph.outputs if value in graph.constants}
-    whole = replace(
-        graph,
-        inputs=(*graph.inputs, *handed_on),
-        input_names=(),
-        nodes=nodes,
-        constants={**constants, **outputs},
-        names=_names_in(graph, (*graph.inputs, *handed_on, *constants, *outputs), nodes),
-    )
-    placements = tuple(each for each in plan.placements if each.node not in moved)
-    return Plan(whole, tuple(late), placements, plan.bodies)
-
-
-def _with_constants(plan: Plan, made: Mapping[Value, Any]) -> Plan:
-    """The plan in which what a prelude made of constants alone is constant."""
-    segments = tuple(replace(each, graph=_with_constant_inputs(each.graph, made)) for each in plan.segments)
-    whole = _with_constant_inputs(plan.graph, made)
-    return replace(plan, graph=whole, segments=segments)
-
-
-def _with_constant_inputs(graph: Graph, made: Mapping[Value, Any]) -> Graph:
-    own = {value: made[value] for value in graph.inputs if value in made}
-    inputs = tuple(value for value in graph.inputs if value not in made)
-    return replace(graph, inputs=inputs, constants={**graph.constants, **own})
 
 
 # --- models

@@ -17,9 +17,10 @@ from assay.runtime.feeds import check_feeds, place_of
 from assay.runtime.options import SessionOptions as SessionOptions
 from assay.runtime.options import options_from
 from assay.runtime.partition import transferred_bytes
-from assay.runtime.pipeline import Interface, Model, Settings, placed
+from assay.runtime.pipeline import Model, placed
 from assay.runtime.program import Program
 from assay.runtime.results import handed_out
+from assay.runtime.settings import Interface, Settings
 from assay.runtime.targets import make_chain
 from assay.runtime.transfers import Ledger
 from assay.store import open_store

@@ -20,6 +20,8 @@ from assay.targets.threads import Threads, available_threads
 
 ORACLE = "reference"
 """The target that every chain ends at."""
+ENVIRONMENT = "ASSAY_TARGET"
+"""The variable with the chain of those who name none."""
 _GROUP = "assay.targets"
 
 Maker: TypeAlias = Callable[[str, Limits, Threads], Target]
@@ -60,7 +62,7 @@ def _from_package(entry: EntryPoint, mode: str, limits: Limits, threads: Threads
 
 def default_target(environment: Mapping[str, str] = os.environ) -> str:
     """The chain of those who name none: `$ASSAY_TARGET`, else the native target."""
-    return environment.get("ASSAY_TARGET", "") or "cpu"
+    return environment.get(ENVIRONMENT, "") or "cpu"
 
 
 def target_names() -> list[str]:
@@ -77,6 +79,11 @@ def chain_names(text: str) -> list[str]:
     for name in names:
         _maker(name)
     return list(dict.fromkeys(name for name in names[: _end(names)] if name != ORACLE))
+
+
+def first_target(text: str) -> str:
+    """The target that a chain asks first; what runs on another has fallen back."""
+    return next(iter(chain_names(text)), ORACLE)
 
 
 def _end(names: list[str]) -> int:

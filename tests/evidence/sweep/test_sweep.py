@@ -168,7 +168,7 @@ def test_going_on_with_a_finished_sweep_tells_its_failures_again(tmp_path: Path)
     case = jobs()[0].case
     wrong = Record(case=case, environment=SETTINGS.environment, status="crash", stage="run", cause=Cause("run"))
     append(path, wrong)
-    done = CliRunner().invoke(app, ["sweep", "-o", str(path), "--models", case.name, "--resume"])
+    done = CliRunner().invoke(app, ["sweep", "-o", str(path), "--models", case.name, "-t", case.target, "--resume"])
     assert done.exit_code == 1
     assert "crash at run" in done.output
 

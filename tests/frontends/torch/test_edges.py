@@ -92,6 +92,35 @@ def test_an_empty_batch(name: str, target: str) -> None:
         agree(every, function, *given(count))
 
 
+INDEXED: dict[str, Callable[..., torch.Tensor]] = {
+    "index_add": lambda x, i, y: x.index_add(1, i, y),
+    "index_add, scaled": lambda x, i, y: x.index_add(1, i, y, alpha=2),
+    "index_copy": lambda x, i, y: x.index_copy(1, i, y),
+    "index_fill": lambda x, i, y: x.index_fill(1, i, 1.5),
+    "index_fill by a tensor": lambda x, i, y: x.index_fill(1, i, y.sum()),
+}
+"""With two positions along the second axis."""
+
+
+@TARGETS
+@pytest.mark.parametrize("name", INDEXED)
+@pytest.mark.parametrize("shape", [(2, 3), (0, 3), (0, 0), (2, 0), (2, 3, 2), (0, 0, 2)])
+def test_positions_along_an_axis(name: str, shape: tuple[int, ...], target: str) -> None:
+    """Where there is nothing beside the axis, eager may look at no position."""
+    function = INDEXED[name]
+    x, y, index = torch.randn(shape), torch.randn(shape[0], 2, *shape[2:]), torch.tensor([0, 0])
+    index[1] = max(shape[1] - 1, 0)
+    mine = compiled(function, target)
+    for grad in (False, True):
+        try:
+            results(function, (x, index, y), grad)
+        except (RuntimeError, IndexError):
+            with pytest.raises((RuntimeError, IndexError)):
+                results(mine, (x, index, y), grad)
+        else:
+            agree(mine, function, x, index, y, grad=grad)
+
+
 @TARGETS
 @pytest.mark.parametrize(
     "name", ["x % 0", "x // 0", "torch.remainder(x, y)", "x // y", "torch.div(x, y, rounding_mode='trunc')"]
@@ -106,6 +135,27 @@ def test_whole_numbers_by_zero(name: str, target: str) -> None:
     for run in (function, compiled(function, target)):
         with pytest.raises(RuntimeError, match="ZeroDivisionError"):
             run(some, zero)
+
+
+# --- numbers that are none
+
+OF_NAN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "sign": torch.sign,
+    "sgn": torch.sgn,
+    "norm": lambda x: torch.norm(x, p=1, dim=0),
+    "l1_loss": lambda x: F.l1_loss(x, x.detach().flip(0)),
+    "smooth_l1_loss": lambda x: F.smooth_l1_loss(x, x.detach().flip(0), beta=2.0),
+    "smooth_l1_loss, summed": lambda x: F.smooth_l1_loss(x, x.detach().flip(0), reduction="sum"),
+    "huber_loss": lambda x: F.huber_loss(x, x.detach().flip(0)),
+}
+
+
+@TARGETS
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", OF_NAN)
+def test_nan_and_its_gradients(name: str, dtype: torch.dtype, target: str) -> None:
+    special = [float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1.5, -2.0, float("nan")]
+    agree(compiled(OF_NAN[name], target), OF_NAN[name], torch.tensor(special, dtype=dtype))
 
 
 # --- losses without weight
@@ -193,6 +243,10 @@ def test_shuffled_channels_are_a_copy(shape: tuple[int, ...], target: str) -> No
 POSITIONS: dict[str, Callable[..., Any]] = {
     "gather": lambda x, i: torch.gather(x, 1, i),
     "index_select": lambda x, i: torch.index_select(x, 1, i[0]),
+    "index_add": lambda x, i: x.index_add(1, i[0], torch.ones(2, 2)),
+    "index_copy": lambda x, i: x.index_copy(1, i[0], torch.ones(2, 2)),
+    "index_fill": lambda x, i: x.index_fill(1, i[0], 2.0),
+    "index_put": lambda x, i: x.index_put((torch.tensor(0), i[0]), torch.ones(2)),
     "embedding": lambda x, i: F.embedding(i, x),
     "embedding_bag": lambda x, i: F.embedding_bag(i, x),
     "index_reduce": lambda x, i: x.index_reduce(1, i[0], torch.ones(2, 2), "amax"),
@@ -242,7 +296,10 @@ def test_transposed_convolutions_of_no_pixels(stride: int, target: str) -> None:
     def function(x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         return F.conv_transpose2d(x, w, bias, stride=stride, dilation=2)
 
-    agree(compiled(function, target), function, torch.randn(0, 4, 0, 5), torch.randn(4, 2, 3, 2), torch.randn(2))
+    for dynamic in (None, True):
+        mine = compiled(function, target, dynamic)
+        for shape in ((0, 4, 0, 5), (0, 4, 7, 0)):
+            agree(mine, function, torch.randn(shape), torch.randn(4, 2, 3, 2), torch.randn(2))
 
 
 # --- gradients over an axis of any size

@@ -13,7 +13,7 @@ from assay.errors import AssayError
 from assay.evidence.compare.arrays import closeness, epsilon
 from assay.evidence.fuzz.onnx_cases import Case
 from assay.evidence.fuzz.onnx_deviations import DECLINED, DEVIATIONS, ORT, PEERS, Deviation
-from assay.evidence.fuzz.onnx_grow import Growth, Made
+from assay.evidence.fuzz.onnx_grow import Growth, Made, reads
 from assay.evidence.reasons import summary
 from assay.ir import dtypes
 from assay.ir.dtypes import Array
@@ -96,14 +96,28 @@ def _failed(name: str, error: Exception) -> Said:
 
 
 def deviating(case: Case, growth: Growth) -> dict[str, set[str]]:
-    """For each peer why its answer does not count."""
+    """For each peer why what it says of some values does not count."""
     found: dict[str, set[str]] = {peer: set() for peer in PEERS}
     for node in case.nodes:
-        for row in DEVIATIONS:
-            if node.op in row.ops and _applies(row, node, growth):
-                for peer in row.peers:
-                    found[peer].add(row.reason)
+        for peer, reasons in _deviations(node, growth).items():
+            found[peer] |= reasons
     return found
+
+
+def _deviations(node: Made, growth: Growth) -> dict[str, set[str]]:
+    rows = [row for row in DEVIATIONS if node.op in row.ops and _applies(row, node, growth)]
+    return {peer: {row.reason for row in rows if peer in row.peers} for peer in PEERS}
+
+
+def judged_outputs(case: Case, growth: Growth) -> dict[str, list[str]]:
+    """For each peer the outputs that follow from no node on which it deviates."""
+    doubtful: dict[str, set[str]] = {peer: set() for peer in PEERS}
+    for node in case.nodes:
+        read = set(reads(node, growth.values))
+        for peer, reasons in _deviations(node, growth).items():
+            if reasons or read & doubtful[peer]:
+                doubtful[peer].update(node.outputs)
+    return {peer: [name for name in case.outputs if name not in doubtful[peer]] for peer in PEERS}
 
 
 def _applies(row: Deviation, node: Made, growth: Growth) -> bool:
@@ -116,8 +130,7 @@ def _applies(row: Deviation, node: Made, growth: Growth) -> bool:
 def _verdict(case: Case, target: str, said: Mapping[str, Sequence[Said]], targets: Sequence[str]) -> Judged:
     checked = outvoted = False
     for feed, growth in enumerate(case.growths):
-        out = deviating(case, growth)
-        peers = {name: said[name][feed] for name in PEERS if not out[name] and not said[name][feed].declines}
+        peers = _counting(case, growth, {name: said[name][feed] for name in PEERS})
         mine = said[target][feed]
         others = [said[other][feed] for other in targets if other != target]
         found = _typed(mine) or _against_targets(case, mine, others) or _against_peers(case, mine, peers)
@@ -128,30 +141,57 @@ def _verdict(case: Case, target: str, said: Mapping[str, Sequence[Said]], target
     return Judged(OUTVOTED if outvoted else "pass" if checked else "no peer")
 
 
+@dataclass(frozen=True, slots=True)
+class _Peer:
+    """A peer's answer, the outputs for which it counts, and whether those are all."""
+
+    said: Said
+    outputs: Sequence[str]
+    whole: bool
+
+
+def _counting(case: Case, growth: Growth, said: Mapping[str, Said]) -> dict[str, _Peer]:
+    """The peers that have an opinion. One that deviates somewhere counts for what does not follow from that, and
+    nothing can be said of what it refuses."""
+    why, outputs = deviating(case, growth), judged_outputs(case, growth)
+    found = {name: _Peer(each, outputs[name], not why[name]) for name, each in said.items() if not each.declines}
+    return {name: peer for name, peer in found.items() if peer.whole or (peer.outputs and peer.said.error is None)}
+
+
 def _typed(mine: Said) -> tuple[str, str] | None:
     if mine.error is None or isinstance(mine.error, AssayError):
         return None
     return "untyped error", summary(mine.error)
 
 
-def _against_peers(case: Case, mine: Said, peers: Mapping[str, Said]) -> tuple[str, str] | None:
-    answers = {name: said.results for name, said in peers.items() if said.results is not None}
-    raised = {name: said.error for name, said in peers.items() if said.error is not None}
-    if not answers:
-        if ORT not in raised or mine.error is not None:  # the evaluator fails on much that it has not
+def _against_peers(case: Case, mine: Said, peers: Mapping[str, _Peer]) -> tuple[str, str] | None:
+    raised = {name: peer.said.error for name, peer in peers.items() if peer.said.error is not None}
+    able = [name for name, peer in peers.items() if peer.whole and peer.said.error is None]
+    if mine.error is not None:
+        return ("error", f"{summary(mine.error)}; {', '.join(able)} can") if able and ORT not in raised else None
+    if len(raised) == len(peers):
+        if ORT not in raised:  # the evaluator fails on much that it has not
             return None
         return "wrong", "gives a result where " + ", ".join(f"{n} says {summary(e)}" for n, e in raised.items())
-    if mine.error is not None:
-        return None if ORT in raised else ("error", f"{summary(mine.error)}; {', '.join(answers)} can")
-    differing = {name: difference(case, mine.results, results) for name, results in answers.items()}
-    if not any(differing.values()):
+    found = [_voted(case, name, mine, peers) for name in case.outputs]
+    return min((each for each in found if each is not None), key=lambda each: each[0] == OUTVOTED, default=None)
+
+
+def _voted(case: Case, output: str, mine: Said, peers: Mapping[str, _Peer]) -> tuple[str, str] | None:
+    """What peers say of one output."""
+    told = {
+        name: difference(case, mine.results, peer.said.results, [output])
+        for name, peer in peers.items()
+        if peer.said.results is not None and output in peer.outputs
+    }
+    against = "; ".join(f"{name}: {text}" for name, text in told.items() if text)
+    if not against:
         return None
-    if len(answers) == 2 and not differing[ORT]:
+    if len(told) == 2 and not told[ORT]:
         return OUTVOTED, ""
-    if len(answers) == 2 and not all(differing.values()):
-        told = "; ".join(f"{name}: {text}" for name, text in differing.items() if text)
-        return "split", f"peers disagree, Assay agrees with one. {told}"
-    return "wrong", "; ".join(f"{name}: {text}" for name, text in differing.items() if text)
+    if len(told) == 2 and not all(told.values()):
+        return "split", f"peers disagree, Assay agrees with one. {against}"
+    return "wrong", against
 
 
 def _against_targets(case: Case, mine: Said, others: Sequence[Said]) -> tuple[str, str] | None:
@@ -164,10 +204,12 @@ def _against_targets(case: Case, mine: Said, others: Sequence[Said]) -> tuple[st
     return None
 
 
-def difference(case: Case, mine: Mapping[str, Any] | None, theirs: Mapping[str, Any]) -> str:
-    """How results differ by more than rounding; empty if they do not."""
+def difference(
+    case: Case, mine: Mapping[str, Any] | None, theirs: Mapping[str, Any], outputs: Sequence[str] | None = None
+) -> str:
+    """How results differ by more than rounding, of all outputs or of some; empty if they do not."""
     step = 1.0 if any(op in _QUANTISED for op in case.ops) else 0.0
-    for name in case.outputs:
+    for name in case.outputs if outputs is None else outputs:
         first, second = (mine or {}).get(name), theirs.get(name)
         found = closeness(_plain(first), _plain(second), relative=0.0, absolute=_allowed(second, step))
         if not found.ok:

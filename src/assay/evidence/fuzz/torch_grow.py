@@ -85,7 +85,10 @@ class Grower:
 
     def size(self, text: str, axis: int) -> Size:
         """A size of a tensor: a number, or the name of the size that it is in all worlds."""
-        found = [tuple(self._evaluated(text, world).shape)[axis] for world in self._alive()]
+        shapes = [tuple(self._evaluated(text, world).shape) for world in self._alive()]
+        if any(not -len(shape) <= axis < len(shape) for shape in shapes):
+            raise NotPossible(f"there is no axis {axis}")
+        found = [shape[axis] for shape in shapes]
         for name in self.worlds[0].sizes:
             if found == [world.sizes[name] for world in self._alive()]:
                 return name

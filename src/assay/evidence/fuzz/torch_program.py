@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import ModuleType
 from typing import Any, Literal, TypeAlias
 
 Size: TypeAlias = int | str
@@ -158,8 +160,10 @@ def _lasts(text: str, present: set[str], results: int) -> bool:
 
 
 def namespace(program: Program, **replaced: Any) -> dict[str, Any]:
-    """What the source defines, with some of its names bound to something else."""
-    found: dict[str, Any] = {"__name__": "program"}
+    """What the source defines, with some of its names bound to something else; a module of its own, as dynamo looks
+    functions up in theirs."""
+    module = sys.modules["program"] = ModuleType("program")
+    found = vars(module)
     exec(compile(program.source(), "<program>", "exec"), found)
     found.update(replaced)
     return found

@@ -53,9 +53,9 @@ def compiled_story(program: Program, backend: str, options: dict[str, Any] | Non
 
 
 def noisy_story(program: Program, seed: int | None) -> tuple[list[Seen], list[Call]]:
-    """What eager does if every result of arithmetic is off by a few units in the last place, or with no seed as it is;
-    and the calls of ops with an edge in it."""
-    noise = nullcontext() if seed is None else NoisyArithmetic(seed)
+    """What eager does if every result of arithmetic and every term of a sum is off by a few units in the last place,
+    or with no seed as it is; and the calls of ops with an edge in it."""
+    noise = nullcontext() if seed is None else TermNoise(seed)
     with Seeing() as seeing:
         return _story(program, lambda model: model, PLAIN, noise), seeing.calls
 
@@ -64,6 +64,68 @@ def wide_story(program: Program) -> list[Seen]:
     """What eager does in f64. Where the program rounds to another float, it rounds and goes on in f64."""
     with default_dtype(torch.float64):
         return _story(program, lambda model: model.double(), PLAIN, Widening(), given=in_f64)
+
+
+def scattered_story(program: Program) -> list[Seen]:
+    """What eager does if no two elements of an argument or of the state are neighbours in memory.
+
+    Eager's kernels take several elements at once, and those that are left over one by one. Of NaN both ways may make
+    something else, so that what eager gives depends on where an element lies.
+    """
+
+    def wrap(model: torch.nn.Module) -> torch.nn.Module:
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.data = _scattered(tensor.data)
+        return model
+
+    return _story(program, wrap, PLAIN, given=lambda arguments: pytree.tree_map_only(torch.Tensor, _apart, arguments))
+
+
+def _apart(x: torch.Tensor) -> torch.Tensor:
+    return _scattered(x.detach()).requires_grad_(x.requires_grad)
+
+
+def _scattered(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty((*x.shape, 2))[..., 0].copy_(x)
+
+
+_SUMMING = frozenset(
+    (
+        *(
+            "sum",
+            "mean",
+            "nansum",
+            "cumsum",
+            "logcumsumexp",
+            "var",
+            "std",
+            "var_mean",
+            "std_mean",
+            "linalg_vector_norm",
+        ),
+        *("mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "dot", "vdot", "convolution", "convolution_backward"),
+        *("native_group_norm", "native_layer_norm", "native_batch_norm", "_native_batch_norm_legit"),
+        *("native_group_norm_backward", "native_layer_norm_backward", "native_batch_norm_backward"),
+        *("_native_batch_norm_legit_no_training", "_native_batch_norm_legit_functional", "_fused_rms_norm"),
+    )
+)
+"""Ops that sum: their rounding is relative to the terms, not to what terms of both signs leave."""
+
+
+class TermNoise(NoisyArithmetic):
+    """Noise that moves what sums are made of too."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        summing = func.overloadpacket.__name__ in _SUMMING
+        given = pytree.tree_map_only(torch.Tensor, self._moved, args) if summing else args
+        return super().__torch_dispatch__(func, types, given, kwargs)
+
+    def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.is_floating_point() or not tensor.numel():
+            return tensor
+        copy = tensor.clone()
+        self._move(copy)
+        return copy
 
 
 class Widening(TorchFunctionMode):

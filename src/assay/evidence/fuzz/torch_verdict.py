@@ -11,7 +11,14 @@ import torch
 from assay.errors import AssayError
 from assay.evidence.compare.noisy import flips
 from assay.evidence.fuzz.torch_program import Program
-from assay.evidence.fuzz.torch_story import Seen, compiled_story, eager_story, noisy_story, wide_story
+from assay.evidence.fuzz.torch_story import (
+    Seen,
+    compiled_story,
+    eager_story,
+    noisy_story,
+    scattered_story,
+    wide_story,
+)
 from assay.evidence.opinfo.unit import reason_of
 from assay.evidence.opinfo.verdicts import Outcome, allowed, difference, no_farther
 from assay.frontends.torch.private.dynamo import counters
@@ -134,7 +141,8 @@ def _strides(mine: Seen, theirs: Seen) -> tuple[str, str] | None:
 
 
 def _rounding(program: Program, turn: int, mine: Seen, theirs: Seen) -> str | None:
-    """None if f64, or eager with noise in every op, does not say that rounding alone makes the difference.
+    """None if f64, or eager with noise in every op or with its elements apart, does not say that eager itself might
+    as well have given this.
 
     Else the op whose choice rounding flips, if only runs that flip one come as far; empty if it takes none.
     """
@@ -151,6 +159,9 @@ def _rounding(program: Program, turn: int, mine: Seen, theirs: Seen) -> str | No
         index: run[turn].outcome for index, (run, _) in enumerate(runs) if len(run) > turn and run[turn].error is None
     }
     smooth = [outcome for index, outcome in moved.items() if not flipped[index]]
+    apart = scattered_story(program)
+    if len(apart) > turn and apart[turn].error is None:
+        smooth.append(apart[turn].outcome)
     if smooth and _within(mine.outcome, theirs.outcome, smooth):
         return ""
     if not moved or not _within(mine.outcome, theirs.outcome, list(moved.values())):

@@ -1,4 +1,4 @@
-"""Feeding damaged models to the importer and the oracle, and seeing that each gives a result or a typed error.
+"""Feeding damaged models to the importer and a target, and seeing that each gives a result or a typed error.
 
 Every mutant is loaded and, if it loads, run on small random inputs, in a worker process whose memory is limited.
 A worker that dies or does not answer in time is replaced, and the mutant it had is a failure.
@@ -65,11 +65,11 @@ class HardeningReport:
         return sum(self.counts.values())
 
 
-def attempt(index: int, kind: str, data: bytes) -> Outcome:
-    """Load and run one mutant."""
+def attempt(index: int, kind: str, data: bytes, target: str) -> Outcome:
+    """Load one mutant and run it on a chain of targets."""
     try:
         graph = load(data, TIGHT)
-        session = Session(graph, SessionOptions(limits=TIGHT))
+        session = Session(graph, SessionOptions(target=target, limits=TIGHT))
         session.run(random_feeds(graph, index))
     except AssayError as error:
         if isinstance(error, BadFeed) or (error.where and error.hint):
@@ -105,17 +105,18 @@ def run_mutations(
     count: int,
     seed: int = 0,
     *,
+    target: str,
     workers: int = 2,
     seconds: float = 20.0,
     memory: int = 4 << 30,
     progress: Callable[[int], None] | None = None,
 ) -> HardeningReport:
-    """Try `count` mutants in `workers` processes; each may take `seconds` and `memory` bytes."""
+    """Try `count` mutants on a chain of targets in `workers` processes; each may take `seconds` and `memory` bytes."""
     report = HardeningReport()
     models = _models()
 
     def made() -> Worker:
-        return Worker(service, seed, limits=Limits(seconds=seconds, address_space=memory), pickled=True)
+        return Worker(service, seed, target, limits=Limits(seconds=seconds, address_space=memory), pickled=True)
 
     for done in run_jobs(made, range(count), processes=workers):
         report.add(_failed(done.job, done.error, models, seed) if done.error else done.reply)
@@ -134,10 +135,10 @@ def _models() -> list[bytes]:
     return [model.SerializeToString() for model in corpus().values()]
 
 
-def service(seed: int) -> Handler:
+def service(seed: int, target: str) -> Handler:
     """What a worker process runs: it tries the mutant of an index."""
     models = _models()
-    return lambda index, tell: attempt(index, *mutant(models, index, seed))
+    return lambda index, tell: attempt(index, *mutant(models, index, seed), target)
 
 
 def table(report: HardeningReport) -> Mapping[str, Mapping[str, int]]:

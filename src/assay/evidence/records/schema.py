@@ -33,7 +33,8 @@ Status = Literal[
 
 STATUSES: Mapping[Status, str] = {
     "pass": "ran on the target alone, and every output is within the noise floor",
-    "pass_with_fallback": "the same, but some ops ran elsewhere or through torch itself, such as between two graphs",
+    "pass_with_fallback": "the same, but a part ran elsewhere: on a later target of the chain, or in torch itself "
+    "(random draws, what lies between two graphs)",
     "fail_accuracy": "ran, and an output is farther from the exact one than rounding explains",
     "fail_run": "the compiled model failed while it ran",
     "fail_compile": "the target could not compile the model",

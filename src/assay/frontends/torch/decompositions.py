@@ -12,17 +12,21 @@ import torch
 
 from assay.frontends.torch.private.ops import (
     AUTOGRAD,
+    COMPOSITE,
     Kernels,
     changed_kernels,
     core_decompositions,
     each_once,
+    in_wide_floats,
     known_decompositions,
     lstm_in_steps,
     overload_name,
     overloads_of,
     run_below,
+    run_composite,
     sampled_sizes,
     schema_of,
+    suggest_memory_format,
 )
 
 Decompositions = dict[Any, Callable[..., Any]]
@@ -81,6 +85,9 @@ WHOLE = (
     "channel_shuffle",
     "col2im",
     "im2col",
+    "index_add",
+    "index_copy",
+    "index_fill",
     "linspace",
     "mish",
     "native_channel_shuffle",
@@ -91,6 +98,9 @@ WHOLE = (
     *RESAMPLING,
 )
 """Ops that the core table takes apart and that have a core op of their own, which targets fuse, or a better rule."""
+
+PLAIN = ("nll_loss2d_forward", "nll_loss_forward")
+"""Ops whose first result lies plainly in memory in eager, and as some input does if they are taken apart."""
 
 MAGNIFYING = (
     "_euclidean_dist",
@@ -112,7 +122,27 @@ def decompositions() -> Decompositions:
     table.update((op, known[op]) for op in _overloads(*EXTRA_DECOMPOSITIONS) if op in known)
     for op in _overloads(*RANDOM, *WHOLE):
         table.pop(op, None)
+    table.update((op, _plainly_first(table[op])) for op in _overloads(*PLAIN) if op in table)
+    table[torch.ops.aten.smooth_l1_loss_backward.default] = in_wide_floats(_smooth_l1_loss_backward)
     return table
+
+
+def _smooth_l1_loss_backward(
+    grad: torch.Tensor, x: torch.Tensor, target: torch.Tensor, reduction: int, beta: float
+) -> torch.Tensor:
+    """As in eager: where the distance is NaN, so is the gradient. torch's own rule has 0 there."""
+    share = 1.0 / x.numel() if reduction == 1 else 1.0
+    return grad * share * ((x - target) / beta).clamp(-1, 1)
+
+
+def _plainly_first(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule whose first result lies plainly in memory."""
+
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        first, *rest = rule(*args, **kwargs)
+        return first.contiguous(), *rest
+
+    return plain
 
 
 def _overloads(*names: str) -> Iterator[Any]:
@@ -159,6 +189,20 @@ def wide_gradients() -> Generator[None]:
 
 def _with_widened(overload: Any, kernels: Kernels) -> Kernels:
     return {**kernels, AUTOGRAD: _widened(overload)}
+
+
+@contextmanager
+def laid_out_batch_norms() -> Generator[None]:
+    """Inside, the result of a batch norm lies in memory as eager's does: with channels last where the input has them,
+    else plainly. torch's rule for its strides follows the input's, whatever they are."""
+    overload = torch.ops.aten.batch_norm.default
+
+    def batch_norm(x: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        result = run_composite(overload, x, *args, **kwargs)
+        return result.contiguous(memory_format=suggest_memory_format(x))
+
+    with changed_kernels({overload: lambda kernels: {**kernels, AUTOGRAD: batch_norm, COMPOSITE: batch_norm}}):
+        yield
 
 
 def _widened(overload: Any) -> Callable[..., Any]:

@@ -38,15 +38,18 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a view lies in the memory of an argument: its strides, then its offset."""
+    """Where a view lies in the memory of an argument: its strides, then its offset from where the argument begins,
+    which may be elsewhere in its memory from call to call."""
 
     argument: int
     numbers: Numbers
 
     def of(self, shape: Sequence[int], arguments: Sequence[Any]) -> torch.Tensor | None:
         """The view of this shape; None where a symbol is not among what the arguments show."""
-        known = self.numbers.of(arguments)
-        return None if known is None else arguments[self.argument].detach().as_strided(shape, known[:-1], known[-1])
+        known, whole = self.numbers.of(arguments), arguments[self.argument].detach()
+        if known is None:
+            return None
+        return whole.as_strided(shape, known[:-1], whole.storage_offset() + known[-1])
 
     @property
     def depends_on_data(self) -> bool:
@@ -137,7 +140,8 @@ def _sizes(tensor: torch.Tensor) -> list[int]:
 def _place(view: torch.Tensor, argument: int, inputs: Sequence[Any]) -> Place | None:
     if view.layout is not torch.strided or _reading(view) != _reading(inputs[argument]):
         return None
-    return Place(argument, _numbers((*view.stride(), view.storage_offset()), inputs))
+    start = view.storage_offset() - inputs[argument].storage_offset()
+    return Place(argument, _numbers((*view.stride(), start), inputs))
 
 
 def _numbers(found: Sequence[Any], inputs: Sequence[Any]) -> Numbers:

@@ -105,8 +105,8 @@ def loop(trip: Array | None, go: Array | None, *carried: Any, regions: Sequence[
         collected.append(tuple(results[len(carried) :]))
         running = bool(np.asarray(goes_on).reshape(-1)[0])
         iteration += 1
-    stacks = [body.stack(i, [row[i] for row in collected]) for i in range(len(body.graph.outputs) - 1 - len(carried))]
-    return (*state, *stacks)
+    count = len(body.graph.outputs) - 1 - len(carried)
+    return (*state, *(body.stack(i, [row[i] for row in collected], state) for i in range(count)))
 
 
 @op("any* -> any", types=lambda *inputs, **attrs: [], regions=1)

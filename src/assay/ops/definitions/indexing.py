@@ -46,6 +46,11 @@ def _gather_shape(x: Fact, positions: Fact, *, axis: int) -> list[Shape]:
 )
 def gather(x: Array, positions: Array, *, axis: int) -> Array:
     """x[…, positions, …] along `axis`; positions count from the end if negative."""
+    size = x.shape[axis]
+    if not x.size and positions.size and not (-size <= positions.min() and positions.max() < size):
+        raise IndexError(
+            f"a position lies outside of an axis of size {size}"
+        )  # NumPy looks at none where it takes none
     return np.take(x, positions, axis=axis)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any
@@ -16,6 +16,7 @@ from assay.ir.dtypes import COMPLEX, FLOATS, NUMERIC, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
 from assay.ops.conditions import differ, falls_short
+from assay.ops.definitions.movement import sliding_windows
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import broadcast, unknown
@@ -139,7 +140,7 @@ def window_view(x: Array, kernel: Sequence[int], strides: Sequence[int], dilatio
     """All windows over the trailing axes, as a view: (…, out…, kernel…)."""
     axes = tuple(range(x.ndim - len(kernel), x.ndim))
     spans = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
-    views = np.lib.stride_tricks.sliding_window_view(x, spans, axes)
+    views = sliding_windows(x, spans, axes)
     lead = (slice(None),) * (x.ndim - len(kernel))
     return views[(*lead, *(slice(None, None, s) for s in strides), *(slice(None, None, d) for d in dilations))]
 
@@ -309,8 +310,8 @@ def _transposed_parts(
     groups: int,
 ) -> Any:
     if 0 in b.dims(x)[2:]:
-        window = {"strides": strides, "pads": pads, "dilations": dilations, "output_padding": output_padding}
-        return _of_no_pixels(b, x, w, bias, window, groups)
+        spatial = _transposed_sizes(b, x, w, strides, pads, dilations, output_padding)
+        return _of_no_pixels(b, x, w, bias, spatial, groups)
     if any(stride > 1 for stride in strides) and all(d == 1 for d in dilations) and min(pads) >= 0:
         return _by_phases(b, x, w, bias, strides=strides, pads=pads, output_padding=output_padding, groups=groups)
     rank = len(strides)
@@ -330,15 +331,34 @@ def _transposed_parts(
     padded = b.pad(spread, (0, 0, *before, 0, 0, *(last + more for last in after)), 0)
     attrs = {"strides": (1,) * rank, "pads": (0,) * (2 * rank), "dilations": dilations, "groups": groups}
     result = b.conv(padded, turned, bias, **attrs)
+    if any(stride > 1 and le(1, size) is not True for stride, size in zip(strides, b.dims(x)[2:], strict=True)):
+        wanted = _transposed_sizes(b, x, w, strides, pads, dilations, output_padding)  # less where there are no pixels
+        missing = (b.sub(size, b.vector(b.size(result, 2 + i))) for i, size in enumerate(wanted))
+        return b.pad(result, b.vector(*(0,) * (rank + 4), *missing), 0)
     return _without_ends(b, result, (0,) * rank, (1,) * rank) if more else result
 
 
-def _of_no_pixels(b: Any, x: Any, w: Any, bias: Any, window: Mapping[str, Any], groups: int) -> Any:
+def _transposed_sizes(
+    b: Any,
+    x: Any,
+    w: Any,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    output_padding: Sequence[int],
+) -> list[Any]:
+    """The spatial sizes of a transposed convolution, each as a vector of one."""
+    rank = len(strides)
+    steps, taps = ([b.sub(b.vector(b.size(each, 2 + i)), 1) for i in range(rank)] for each in (x, w))
+    around = [1 + output_padding[i] - pads[i] - pads[i + rank] for i in range(rank)]
+    return [b.add(b.add(b.mul(steps[i], strides[i]), b.mul(taps[i], dilations[i])), around[i]) for i in range(rank)]
+
+
+def _of_no_pixels(b: Any, x: Any, w: Any, bias: Any, spatial: Sequence[Any], groups: int) -> Any:
     """What is left where nothing is spread out: zeros, and the bias."""
-    (shape,) = _transposed_shape(b.fact(x), b.fact(w), groups=groups, **window)
-    assert shape is not None
-    blank = b.expand(b.constant(0, b.dtype(x)), b.vector(b.size(x, 0), *shape[1:]))
-    return blank if bias is None else b.add(blank, b.reshape(bias, (-1, *(1,) * (len(shape) - 2))))
+    channels = b.mul(b.vector(b.size(w, 1)), groups)
+    blank = b.expand(b.constant(0, b.dtype(x)), b.vector(b.size(x, 0), channels, *spatial))
+    return blank if bias is None else b.add(blank, b.reshape(bias, (-1, *(1,) * len(spatial))))
 
 
 def _by_phases(

@@ -407,6 +407,10 @@ def _split_shape(x: Fact, *, sizes: Sequence[int], axis: int) -> list[Shape]:
 
 def _split_parts(b: Any, x: Any, *, sizes: Sequence[int], axis: int) -> Any:
     ends = np.cumsum(sizes).tolist()
+    if not isinstance(b.size(x, axis), int):
+        b.require(
+            b.eq(b.size(x, axis), sum(sizes)), message="an axis is split into pieces of another size than its own"
+        )
     return tuple(b.slice(x, [end - size], [end], [1], axes=(axis,)) for size, end in zip(sizes, ends, strict=True))
 
 
@@ -465,14 +469,29 @@ _BYTES = frozenset(d.numpy for d in dtypes.ALL if d.is_float and d.bits <= 8)
 """Carriers that NumPy's window views do not take as they are."""
 
 
+def window_count(size: Dim, span: Dim, stride: int) -> Dim:
+    """How many windows there are along an axis, perhaps none; ValueError if it is too short by more than a stride."""
+    if falls_short(size - span + stride, 0):
+        raise ValueError(f"a window of {span} does not fit into an axis of size {size}")
+    return (size - span) // stride + 1
+
+
+def sliding_windows(x: Array, spans: Sequence[int], axes: Sequence[int]) -> Array:
+    """NumPy's view of all windows; of an axis that is too short there are none."""
+    if all(x.shape[axis] >= span for axis, span in zip(axes, spans, strict=True)):
+        return np.lib.stride_tricks.sliding_window_view(x, tuple(spans), tuple(axes))
+    shape = list(x.shape)
+    for axis, span in zip(axes, spans, strict=True):
+        shape[axis] = max(shape[axis] - span + 1, 0)
+    return np.zeros((*shape, *spans), x.dtype)
+
+
 def _window_shape(x: Fact, *, axis: int, size: int, stride: int, dilation: int) -> list[Shape]:
     if x.shape is None:
         return [None]
     axis = axis_of(axis, len(x.shape))
     span = (size - 1) * dilation + 1
-    if falls_short(x.shape[axis], span):
-        raise ValueError(f"a window of {span} does not fit into an axis of size {x.shape[axis]}")
-    return [(*x.shape[:axis], (x.shape[axis] - span) // stride + 1, size, *x.shape[axis + 1 :])]
+    return [(*x.shape[:axis], window_count(x.shape[axis], span, stride), size, *x.shape[axis + 1 :])]
 
 
 def _window_parts(b: Any, x: Any, *, axis: int, size: int, stride: int, dilation: int) -> Any:
@@ -480,7 +499,9 @@ def _window_parts(b: Any, x: Any, *, axis: int, size: int, stride: int, dilation
     length_ = b.size(x, axis)
     span = (size - 1) * dilation + 1
     count = (
-        (length_ - span) // stride + 1 if isinstance(length_, int) else b.add(b.div(b.sub(length_, span), stride), 1)
+        (length_ - span) // stride + 1
+        if isinstance(length_, int)
+        else b.div(b.add(length_, stride - span), stride)  # which is not negative, so that both kinds of rounding agree
     )
     scalar = count if isinstance(count, int) else b.reshape(count, [])
     starts = b.unsqueeze(b.mul(b.iota(scalar), stride), axes=(1,))
@@ -504,7 +525,7 @@ def window(x: Array, *, axis: int, size: int, stride: int = 1, dilation: int = 1
     axis = axis_of(axis, x.ndim)
     span = (size - 1) * dilation + 1
     bits = x.view(np.uint8) if x.dtype in _BYTES else x
-    views = np.lib.stride_tricks.sliding_window_view(bits, span, axis)[..., ::dilation]
+    views = sliding_windows(bits, (span,), (axis,))[..., ::dilation]
     return np.moveaxis(views, -1, axis + 1)[(slice(None),) * axis + (slice(None, None, stride),)].view(x.dtype)
 
 

@@ -48,11 +48,11 @@ class Line:
         return self.stride - 1 if self.ceil else 0
 
     def count(self, size: Dim) -> Dim:
-        """The number of windows over an axis of `size`; ValueError if there is surely none."""
+        """The number of windows over an axis of `size`; ValueError if it is too short by more than a stride."""
         free = size + self.before + self.after - self.span
         begun = ceildiv(size + self.before, self.stride)
         count = dim_min(ceildiv(free, self.stride) + 1, begun) if self.ceil else free // self.stride + 1
-        if falls_short(count, 1):
+        if falls_short(count, 0):
             raise ValueError(f"a window of {self.span} does not fit into an axis of size {size}")
         return count
 
@@ -64,12 +64,13 @@ class Line:
 
     def reach(self, size: int) -> int:
         """The length of the padded axis that the windows cover."""
-        return (self.number(size) - 1) * self.stride + self.span
+        count = self.number(size)
+        return (count - 1) * self.stride + self.span if count else 0
 
     def taps(self, count: int) -> Iterable[slice]:
         """For each place of a window, where `count` windows have it on the padded axis."""
         for start in range(0, self.span, self.dilation):
-            yield slice(start, start + (count - 1) * self.stride + 1, self.stride)
+            yield slice(start, start + (count - 1) * self.stride + 1 if count else start, self.stride)
 
 
 def lines(

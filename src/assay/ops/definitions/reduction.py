@@ -246,8 +246,10 @@ def _topk_shape(x: Fact, k: Fact, *, axis: int, largest: bool) -> list[Shape]:
 
 
 def _topk_parts(b: Any, x: Any, k: Any, *, axis: int, largest: bool) -> Any:
-    results = b.emit("sort", x, axis=axis, descending=largest)
-    return tuple(b.slice(result, [0], b.reshape(k, [1]), [1], axes=(axis,)) for result in results)
+    results, count = b.emit("sort", x, axis=axis, descending=largest), b.reshape(k, [1])
+    fits = b.bit_and(b.le(0, count), b.le(count, b.vector(b.size(x, axis))))
+    b.require(fits, message="an axis has fewer elements than are asked for, or less than none are")
+    return tuple(b.slice(result, [0], count, [1], axes=(axis,)) for result in results)
 
 
 @op(

@@ -13,6 +13,7 @@ from torch import fx
 
 from assay.ir.graph import Graph, Node, Value
 from assay.runtime.placement import Placement
+from assay.runtime.targets import first_target
 from assay.runtime.torch.graphs import CompiledGraph
 
 Status: TypeAlias = Literal["converted", "removed", "opaque", "fallback"]
@@ -59,10 +60,11 @@ def calls_of(module: fx.GraphModule) -> list[fx.Node]:
 
 
 def account(index: int, graph: CompiledGraph, target: str, late: Mapping[Node, str]) -> list[AtenNode]:
-    """The account of graph number `index`, one entry for each of `calls_of`; `target` is the one asked for.
+    """The account of graph number `index`, one entry for each of `calls_of`; `target` is the chain asked for.
 
     `late` says why nodes that were lowered only when the program ran went to torch.
     """
+    first = first_target(target)
     symbolic = {node.origin.name: node for node in graph.imported.graph.nodes}
     placed: dict[str, list[Placement]] = {}
     for placement in graph.placements:
@@ -70,7 +72,7 @@ def account(index: int, graph: CompiledGraph, target: str, late: Mapping[Node, s
     rows: list[AtenNode] = []
     for call in calls_of(graph.fx):
         node, placements = symbolic[call.name], placed.get(call.name, [])
-        status, reason = _judged(placements, target, late) if placements else ("removed", _absence(call, graph))
+        status, reason = _judged(placements, first, late) if placements else ("removed", _absence(call, graph))
         core = tuple(dict.fromkeys(_core_op(placement.node) for placement in placements))
         targets = tuple(dict.fromkeys(placement.target for placement in placements))
         place = plain_name(node.origin.module), node.origin.file, node.origin.line

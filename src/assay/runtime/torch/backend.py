@@ -12,18 +12,26 @@ from torch import fx
 
 from assay.errors import BadFeed, LowerFailed, hint_for
 from assay.frontends.torch import import_fx
-from assay.frontends.torch.decompositions import decompositions, drawn_once, kept_whole, wide_gradients
+from assay.frontends.torch.decompositions import (
+    decompositions,
+    drawn_once,
+    kept_whole,
+    laid_out_batch_norms,
+    wide_gradients,
+)
 from assay.frontends.torch.importer import Imported
 from assay.frontends.torch.private.dynamo import aot_autograd, boxed
 from assay.frontends.torch.private.ops import forward_results, is_wrapper_subclass, static_inputs
 from assay.ir.graph import Graph
 from assay.limits import DEFAULT
-from assay.runtime.pipeline import Compiled, Interface, Settings, compiled, core_graph
+from assay.runtime.pipeline import Compiled, compiled, core_graph
 from assay.runtime.program import Program
+from assay.runtime.settings import Interface, Settings
 from assay.runtime.stages import stage
 from assay.runtime.targets import Chain, default_target, make_chain
 from assay.runtime.torch.arguments import Arguments, arguments_of, check_devices, memory_orders
 from assay.runtime.torch.call import returned_to_torch
+from assay.runtime.torch.gradients import without_idle_gradients
 from assay.runtime.torch.graphs import CompiledGraph, Phase, current_observer, record
 from assay.runtime.torch.observation import Observe, Observed
 from assay.runtime.torch.state import Prepared
@@ -97,7 +105,7 @@ def backend(
         inference_compiler=_compiler("inference", chosen, chain),
         decompositions=decompositions(),
     )
-    with kept_whole(), wide_gradients(), drawn_once():
+    with kept_whole(), wide_gradients(), laid_out_batch_norms(), drawn_once():
         return make(module, inputs)
 
 
@@ -113,7 +121,7 @@ def _refuse_subclasses(module: fx.GraphModule, inputs: Sequence[Any]) -> None:
 
 def _compiler(phase: Phase, options: Options, chain: Chain) -> Callable[..., Any]:
     def compiler(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-        return compile_graph(graph, options, chain, phase)
+        return compile_graph(without_idle_gradients(graph) if phase == "backward" else graph, options, chain, phase)
 
     return compiler
 

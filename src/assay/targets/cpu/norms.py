@@ -36,9 +36,10 @@ def is_foldable(node: Node) -> bool:
     """Whether a norm is one that `fold_norms` looks for, and has parts with kernels where that finds no use for it."""
     if node.op != "batch_norm" or node.inputs[0] is None or node.inputs[1] is None:
         return False
-    x = node.inputs[0].type
-    wide = isinstance(x, TensorType) and x.dtype in (f32, f64) and x.is_sized
-    return wide and bool(known_shape(node.inputs[1]))
+    x, channels = node.inputs[0].type, known_shape(node.inputs[1])
+    if not isinstance(x, TensorType) or x.dtype not in (f32, f64) or not x.is_sized:
+        return False
+    return bool(channels) and (x.shape or ())[1:2] == channels
 
 
 def _conv_before(norm: Node, convs: dict[Value, Node], known: Collection[Value]) -> Node | None:

@@ -35,8 +35,8 @@ from assay.ir.types import (
 )
 from assay.limits import Limits
 from assay.memory import LARGE, check_room
-from assay.ops.builder import check_size
-from assay.ops.lowering import lower
+from assay.ops.builder import Builder, check_size
+from assay.ops.lowering import Lowering, lower
 from assay.ops.registry import OPS, Compute, OpDef, as_results, carrier, narrow, widen
 from assay.targets.base import Bodies, Event, Executable, Observer
 from assay.targets.budget import Allowance
@@ -219,6 +219,17 @@ class Interpreter:
             found = self._late[key] = Interpreter(lowered, self.mode, self.limits, {})
         return found
 
+    def result_types(self, graph: Graph, env: Env, inputs: Sequence[Any]) -> list[Type]:
+        """The types of a region's results for these inputs, without running it; as stated where they cannot be had."""
+        builder = Builder(limits=self.limits)
+        outside = {value: builder.input(_runtime_fact(value.type, env[value]).type) for value in captured(graph)}
+        given = [_runtime_fact(value.type, item) for value, item in zip(graph.inputs, inputs, strict=True)]
+        try:
+            found = Lowering(builder, outside).inline(graph, [builder.input(fact.type) for fact in given])
+        except AssayError:  # it could not have run
+            found = graph.outputs
+        return [value.type for value in found]
+
     def run_body(self, graph: Graph, env: Env, inputs: Sequence[Any], watch: Watch | None) -> tuple[Any, ...]:
         """Run a region of one of this graph's nodes; `env` holds what it captures."""
         compiled = self._compiled.get(graph)
@@ -263,14 +274,19 @@ class Body:
             self._watch.keep(self._node, self._collected)
             self._watch.allowance.check_memory(0, "")
 
-    def stack(self, index: int, rows: Sequence[Array]) -> Array:
-        """What a loop collected in its output number `index` (of the collected ones), stacked."""
+    def stack(self, index: int, rows: Sequence[Array], state: Sequence[Any]) -> Array:
+        """What a loop collected in its output number `index` (of the collected ones), stacked; `state` is what it
+        carries, which tells what it would have collected if it never ran."""
         collected = len(self.graph.outputs) - len(self.graph.inputs) + 1
         kind = cast(TensorType, self.graph.outputs[len(self.graph.outputs) - collected + index].type)
         if rows:
             check_size((len(rows), *rows[0].shape), kind.dtype, self._owner.limits)
             check_room(sum(row.nbytes for row in rows), "what a loop collects")
             return np.stack(rows)
+        if not _is_static(kind):
+            inputs = (np.zeros((), np.int64), np.zeros((), np.bool_), *state)
+            kinds = self._owner.result_types(self.graph, self._env, inputs)
+            kind = cast(TensorType, kinds[len(kinds) - collected + index])
         shape = tuple(d if isinstance(d, int) else evaluate(d, self._symbols) or 0 for d in kind.shape or ())
         return np.zeros((0, *shape), _carrier(kind.dtype, self._owner.mode))
 

@@ -157,7 +157,16 @@ def slice_(
     else:
         raise FactMissing("the length of 'starts'")
     step = b.constant([1] * len(along), dtypes.i64) if steps is None else as_i64(b, steps)
-    return b.slice(x, as_i64(b, starts), as_i64(b, ends), step, axes=along)
+    return b.slice(x, _first_places(b, x, as_i64(b, starts), step, along), as_i64(b, ends), step, axes=along)
+
+
+def _first_places(b: Builder, x: Value, starts: Value, steps: Value, axes: Sequence[int]) -> Value:
+    """Where slices start. One that goes back from before its axis starts at the first place, unlike in Python."""
+    start, step = b.fact(starts).concrete, b.fact(steps).concrete
+    if step is not None and bool(((step > 0) | (False if start is None else start >= -1)).all()):
+        return starts
+    sizes = b.gather(b.shape_of(x), [axis % b.rank(x) for axis in axes], axis=0)
+    return b.where(b.lt(steps, 0), b.max(starts, b.neg(sizes)), starts)
 
 
 @onnx_op("Pad")

@@ -9,6 +9,7 @@ import numpy as np
 from assay.frontends.onnx.ops.common import product_of_sizes, scalar
 from assay.frontends.onnx.registry import Builder, Results, Source, onnx_op
 from assay.ir import dtypes
+from assay.ir.dims import le
 from assay.ir.dtypes import DType
 from assay.ir.graph import Value
 from assay.ops.builder import check_size
@@ -17,11 +18,19 @@ from assay.ops.builder import check_size
 
 
 def _hardmax(b: Builder, x: Value, axis: int) -> Value:
-    rank = b.rank(x)
-    best = b.arg_max(x, axis=axis, keepdims=True)
+    rank, size = b.rank(x), b.dims(x)[axis]
+    some = x if le(1, size) is True else _with_lowest(b, x, axis)
+    best = b.arg_max(some, axis=axis, keepdims=True)
     line = b.iota(scalar(b, b.vector(b.size(x, axis))))
     places = b.reshape(line, [-1 if i == axis % rank else 1 for i in range(rank)])
     return b.cast(b.eq(best, places), dtype=b.dtype(x))
+
+
+def _with_lowest(b: Builder, x: Value, axis: int) -> Value:
+    """x with one more element at the end of an axis, which is no larger than any."""
+    rank = b.rank(x)
+    pads = [int(i == rank + axis % rank) for i in range(2 * rank)]
+    return b.pad(x, pads, b.constant(-np.inf, b.dtype(x)))
 
 
 def _softmax(b: Builder, x: Value, axis: int) -> Value:

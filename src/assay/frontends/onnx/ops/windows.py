@@ -94,7 +94,7 @@ def padded_same(b: Builder, n: Source, x: Value, windows: Windows) -> Value:
     halves: list[tuple[Any, Any]] = []
     for axis, (stride, span) in enumerate(zip(windows.strides, windows.spans, strict=True), start=2):
         size = b.vector(b.size(x, axis))
-        starts = b.mul(b.div(b.sub(size, 1), stride), stride)
+        starts = b.mul(b.sub(b.div(b.add(size, stride - 1), stride), 1), stride)
         total = b.max(b.sub(b.add(starts, span), size), 0)
         low = b.div(total, 2)
         halves.append((low, b.sub(total, low)))

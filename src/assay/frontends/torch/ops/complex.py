@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from assay.frontends.torch.ops.common import tensor
+from assay.frontends.torch.ops.elementwise import sign
 from assay.frontends.torch.registry import Builder, Call, Results, aten
 from assay.ir.graph import Value
 
@@ -95,7 +96,7 @@ def angle(b: Builder, n: Call, x: Value) -> Results:
 @aten("aten.sgn.default")
 def sgn(b: Builder, n: Call, x: Value) -> Results:
     if not is_complex(b, x):
-        return b.sign(x)
+        return sign(b, n, x)
     length = size(b, x)
     zero = b.eq(length, 0.0)
     scale = joined(b, b.where(zero, 1.0, length), b.constant(0.0, b.dtype(length)))

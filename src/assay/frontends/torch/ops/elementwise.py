@@ -32,7 +32,6 @@ _UNARY = {
     "round": "round",
     "rsqrt": "rsqrt",
     "sigmoid": "sigmoid",
-    "sign": "sign",
     "silu": "silu",
     "sin": "sin",
     "sinh": "sinh",
@@ -43,7 +42,7 @@ _UNARY = {
 }
 _WHOLE = {"ceil", "floor", "round", "trunc"}
 """Integers are whole already."""
-_OF_TRUTH = {"abs", "relu", "sign"}
+_OF_TRUTH = {"abs", "relu"}
 """Truth values stay as they are."""
 
 
@@ -57,6 +56,16 @@ def _enter_unary(name: str, core: str) -> None:
 
 for _name, _core in _UNARY.items():
     _enter_unary(_name, _core)
+
+
+@aten("aten.sign.default")
+def sign(b: Builder, n: Call, x: Value) -> Results:
+    """NaN has no sign: torch gives 0."""
+    if n.dtype is dtypes.boolean:
+        return x
+    found = b.sign(x)
+    return b.where(b.is_nan(x), b.constant(0, n.dtype), found) if n.dtype.is_float else found
+
 
 _BINARY = {
     "bitwise_and": "bit_and",

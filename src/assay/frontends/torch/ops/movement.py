@@ -161,6 +161,8 @@ def index_select(b: Builder, n: Call, x: Value, dim: int, index: Value) -> Resul
     places = tensor(b, index, dtypes.i64)
     if b.rank(x) == 0:
         return b.reshape(b.expand(x, b.shape_of(places)), [])
+    if b.dims(x)[dim] == 0 and 0 not in b.dims(places):
+        raise ValueError("an empty axis has no positions: torch refuses them")
     places = from_the_front(b, places, x, dim)
     return b.gather(x, places if b.rank(places) else b.reshape(places, [1]), axis=dim)
 

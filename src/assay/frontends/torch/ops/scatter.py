@@ -103,14 +103,55 @@ def index_reduce(
 # --- along one axis
 
 
-def written_along(b: Builder, x: Value, axis: int, places: Value, updates: Value) -> Value:
-    """x with slices of `updates` written at `places` (a vector) of one axis."""
+def written_along(b: Builder, x: Value, axis: int, places: Value, updates: Value, reduction: str = "none") -> Value:
+    """x with slices of `updates` written, or combined with what is there, at `places` (a vector) of one axis."""
     rank = b.rank(x)
     front = (axis, *(i for i in range(rank) if i != axis))
     back = tuple(sorted(range(rank), key=lambda i: front[i]))
     turned = b.transpose(updates, perm=front)
-    written = b.scatter_nd(b.transpose(x, perm=front), b.unsqueeze(places, axes=(1,)), turned)
+    written = b.scatter_nd(b.transpose(x, perm=front), b.unsqueeze(places, axes=(1,)), turned, reduction=reduction)
     return b.transpose(written, perm=back)
+
+
+@aten("aten.index_add.default")
+def index_add(b: Builder, n: Call, x: Value, dim: int, index: Value, source: Value, *, alpha: Number = 1) -> Results:
+    if 0 in b.dims(x):
+        return x
+    kind = _carrier(n.dtype, "add")
+    updates = b.mul(tensor(b, source, kind), tensor(b, alpha, kind))
+    return tensor(b, _indexed(b, tensor(b, x, kind), dim, index, updates, "add"), n.dtype)
+
+
+@aten("aten.index_copy.default")
+def index_copy(b: Builder, n: Call, x: Value, dim: int, index: Value, source: Value) -> Results:
+    return _indexed(b, x, dim, index, tensor(b, source, n.dtype), "none")
+
+
+def _indexed(b: Builder, x: Value, dim: int, index: Value, source: Value, reduction: str) -> Value:
+    """x with slices of `source` at places of an axis that do not count from its end; a scalar is one place."""
+    line = x if b.rank(x) else b.reshape(x, [1])
+    if _is_void_beside(b, line, dim):
+        return x
+    updates = source if b.rank(source) == b.rank(line) else b.reshape(source, [-1])
+    places = from_the_front(b, b.reshape(tensor(b, index, dtypes.i64), [-1]), line, dim)
+    written = written_along(b, line, axis_of(dim, b.rank(line)), places, updates, reduction)
+    return _as(b, written, x)
+
+
+def _is_void_beside(b: Builder, x: Value, dim: int) -> bool:
+    """Whether another axis is empty: then eager looks at no position, wrong ones included."""
+    axis = axis_of(dim, b.rank(x))
+    return any(size == 0 for i, size in enumerate(b.dims(x)) if i != axis)
+
+
+@aten("aten.index_fill.int_Scalar", "aten.index_fill.int_Tensor")
+def index_fill(b: Builder, n: Call, x: Value, dim: int, index: Value, value: Any) -> Results:
+    line = x if b.rank(x) else b.reshape(x, [1])
+    axis, places = axis_of(dim, b.rank(line)), b.reshape(tensor(b, index, dtypes.i64), [-1])
+    if _is_void_beside(b, line, dim):
+        return x
+    shape = b.vector(*(b.shape_of(places) if i == axis else b.size(line, i) for i in range(b.rank(line))))
+    return _as(b, written_along(b, line, axis, places, b.expand(tensor(b, value, n.dtype), shape)), x)
 
 
 @aten("aten.slice_scatter.default")

@@ -12,12 +12,14 @@ from torch import _decomp
 from torch._C import DispatchKey
 from torch._decomp import decompositions as _rules
 from torch._functorch import config as _functorch
+from torch._functorch._aot_autograd.descriptors import InputMutationAOTOutput, TangentAOTInput
 from torch._guards import TracingContext
 from torch._guards import detect_fake_mode as detect_fake_mode
 from torch._ops import HigherOrderOperator as HigherOrderOperator
 from torch._ops import OpOverload as OpOverload
 from torch._prims.rng_prims import run_and_save_rng_state as run_and_save_rng_state
 from torch._prims.rng_prims import run_with_rng_state as run_with_rng_state
+from torch._prims_common import suggest_memory_format as suggest_memory_format
 from torch._subclasses.fake_tensor import unset_fake_temporarily as unset_fake_temporarily
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
@@ -25,6 +27,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_wra
 
 __all__ = [
     "AUTOGRAD",
+    "COMPOSITE",
     "HigherOrderOperator",
     "Kernels",
     "OpOverload",
@@ -36,7 +39,9 @@ __all__ = [
     "each_once",
     "forward_results",
     "has_kernel",
+    "in_wide_floats",
     "is_composite",
+    "is_idle_gradient",
     "is_wrapper_subclass",
     "known_decompositions",
     "lstm_in_steps",
@@ -45,11 +50,13 @@ __all__ = [
     "pytree",
     "run_and_save_rng_state",
     "run_below",
+    "run_composite",
     "run_with_rng_state",
     "sampled_sizes",
     "schema_of",
     "static_inputs",
     "storage_id",
+    "suggest_memory_format",
     "tree_context",
     "unset_fake_temporarily",
     "version_of",
@@ -58,7 +65,7 @@ __all__ = [
 Kernels: TypeAlias = Mapping[Any, Callable[..., Any]]
 """The Python functions of an overload by dispatch key."""
 
-AUTOGRAD = DispatchKey.Autograd
+AUTOGRAD, COMPOSITE = DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd
 
 _TABLES, _RULES, _TREES, _DISPATCHER = cast(Any, _decomp), cast(Any, _rules), cast(Any, pytree), cast(Any, torch)._C
 
@@ -95,6 +102,11 @@ def is_composite(op: Any) -> bool:
 def run_below(op: Any, *args: Any, **kwargs: Any) -> Any:
     """Run an overload with torch's own kernel for gradients, not with a Python function in its place."""
     return op._op_dk(AUTOGRAD, *args, **kwargs)
+
+
+def run_composite(op: Any, *args: Any, **kwargs: Any) -> Any:
+    """Run an overload as torch's own composition of others."""
+    return op._op_dk(COMPOSITE, *args, **kwargs)
 
 
 # --- tensors
@@ -140,6 +152,11 @@ def sampled_sizes(sizes: Sequence[Any], output: Any, scales: Any) -> Sequence[An
     return _RULES.upsample_compute_output_size(sizes, output, scales)
 
 
+def in_wide_floats(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule that computes in f32 what it is given in narrower floats, and rounds its result."""
+    return _RULES.pw_cast_for_opmath(rule)
+
+
 # --- what a trace knows
 
 
@@ -153,6 +170,21 @@ def static_inputs() -> Sequence[int]:
     """Which inputs of the graph that is compiled now are parameters and buffers; none outside of AOTAutograd."""
     metadata = _metadata()
     return () if metadata is None else metadata.static_input_indices
+
+
+def is_idle_gradient(item: Any) -> bool:
+    """Whether an entry that the backward graph compiled now returns is the gradient of what a call wrote to a leaf.
+
+    A leaf that wants a gradient can be written under `no_grad` or through a detached view only. The caller's tensor
+    takes the new content without its history, so nothing ever flows back along that way.
+    """
+    told, metadata = getattr(item, "meta", {}).get("desc"), _metadata()
+    if metadata is None or not isinstance(told, TangentAOTInput) or not isinstance(told.output, InputMutationAOTOutput):
+        return False
+    outputs = [each.output for each in metadata.traced_tangents_descs]
+    written = [each.mutated_input for each in outputs if isinstance(each, InputMutationAOTOutput)]
+    leaves = [info.is_leaf for info in metadata.input_info if info.mutates_data and info.requires_grad]
+    return dict(zip(written, leaves, strict=True)).get(told.output.mutated_input, False)
 
 
 def _metadata() -> Any:

@@ -40,6 +40,7 @@ def gather_rows(p: Planner, node: Node, x: View, positions: View, axis: int, res
     """Plan result[o, i, …] = x[o, positions[i], …] for dense views, the position standing at `axis`."""
     size, count, outer, inner = x.shape[axis], positions.size, product(x.shape[:axis]), product(x.shape[axis + 1 :])
     operands = [x, positions, p.error_cell(node, OUTSIDE), result]
+    _check_places(p, node, positions, [size], outer * inner)
     if inner == 1:
         kernel = template("gather_elements.h", T=scalar.bits(x.dtype))
         numbers = [size, 1, count, 0, 1, 1, outer, size, 0]
@@ -47,6 +48,13 @@ def gather_rows(p: Planner, node: Node, x: View, positions: View, axis: int, res
     else:
         kernel, numbers = template("gather.h", T=scalar.bits(x.dtype)), [size, count, inner]
         p.step(kernel, operands, numbers, rows=outer * count, cols=inner, may_continue=True)
+
+
+def _check_places(p: Planner, node: Node, positions: View, sizes: Sequence[Dim], moved: Dim) -> None:
+    """Plan a look at places of dense positions where perhaps nothing is `moved`, so that nobody else looks at them."""
+    if le(1, moved) is not True:
+        rows = positions.size if len(sizes) == 1 else product(positions.shape[:-1])
+        p.step(template("within.h"), [positions, p.error_cell(node, OUTSIDE)], [len(sizes), *sizes], rows=rows)
 
 
 def _spaced(positions: Array, size: Dim) -> tuple[Dim, int] | None:
@@ -143,6 +151,7 @@ def gather_nd(p: Planner, node: Node) -> None:
     x, positions, result = p.dense(node.inputs[0]), p.dense(node.inputs[1]), p.result(node.outputs[0])
     shared, depth = node.attrs["batch_dims"], cast(int, positions.shape[-1])
     inner = product(x.shape[shared + depth :])
+    _check_places(p, node, positions, x.shape[shared : shared + depth], inner)
     p.step(
         template("gather_nd.h", T=scalar.bits(x.dtype)),
         [x, positions, p.error_cell(node, OUTSIDE), result],
@@ -159,6 +168,7 @@ def scatter_nd(p: Planner, node: Node) -> None:
     result = _prepared(p, node, [positions, updates])
     depth = cast(int, positions.shape[-1])
     count, inner = product(positions.shape[:-1]), product(result.shape[depth:])
+    _check_places(p, node, positions, result.shape[:depth], inner)
     p.step(
         _scatter("scatter_nd.h", node),
         [positions, updates, p.error_cell(node, OUTSIDE), result],

@@ -1,0 +1,43 @@
+"""The option `--target`: a chain of targets such as `abacus,cpu`; `$ASSAY_TARGET` holds where it is not given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from assay.errors import NotFound
+from assay.runtime.targets import ENVIRONMENT, check_target, default_target
+
+METAVAR = "TARGET[,…]"
+DEFAULT = f"(default: ${ENVIRONMENT}, else cpu)"
+"""What every help text says of the default."""
+
+TargetOption = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        "-t",
+        metavar=METAVAR,
+        help=f"Where to run: a target or a chain such as abacus,cpu; `assay targets` lists them {DEFAULT}.",
+    ),
+]
+
+
+def chosen(target: str | None) -> str:
+    """The chain that was asked for, else the default one; NotFound if it cannot be used here."""
+    if target is not None:
+        check_target(target)
+        return target
+    found = default_target()
+    try:
+        check_target(found)
+    except NotFound as error:
+        raise NotFound(error.message, where=f"${ENVIRONMENT}", hint=error.hint) from error
+    return found
+
+
+def chosen_all(targets: Sequence[str] | None) -> list[str]:
+    """The chains that were asked for, else the default one alone; NotFound if one cannot be used here."""
+    return [chosen(target) for target in targets or (None,)]

@@ -1,0 +1,128 @@
+"""Random torch programs and ONNX models: a few of them run, and what is wrong is found."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from assay.evidence.fuzz import onnx_verdict, torch_run
+from assay.evidence.fuzz.onnx_cases import random_case
+from assay.evidence.fuzz.onnx_deviations import ORT, REFERENCE, Deviation
+from assay.evidence.fuzz.onnx_verdict import deviating, judged_outputs
+from assay.evidence.fuzz.report import Job
+from assay.evidence.fuzz.torch_program import Leaf, Program, Step
+from assay.evidence.fuzz.torch_verdict import judge
+from assay.ops import CORE
+
+
+def test_a_run_in_a_process_of_its_own_ends_quietly() -> None:
+    """No process leaves semaphores behind, of which Python would warn in the end."""
+    script = (
+        "from assay.evidence.fuzz.torch_run import run_torch\n"
+        "if __name__ == '__main__':\n"
+        "    report = run_torch(2, 1, ('reference',), processes=1)\n"
+        "    print(report.statuses['reference']['pass'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    assert (done.stdout.strip(), done.stderr) == ("2", "")
+
+
+def test_models_and_programs_depend_on_their_numbers_alone() -> None:
+    from assay.evidence.fuzz.torch_random import random_program
+
+    for index in range(5):
+        assert random_program(3, index).source() == random_program(3, index).source()
+        assert random_case(3, index).proto() == random_case(3, index).proto()
+
+
+@pytest.fixture
+def off_by_a_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every sum of the oracle is a thousandth too large."""
+    right = CORE["add"]
+    wrong = replace(right, reference=lambda *xs, **attrs: right.reference(*xs, **attrs) * 1.001)
+    monkeypatch.setitem(CORE.table, "add", wrong)
+
+
+def statuses(runner: Any, count: int) -> set[str]:
+    return {row[1] for index in range(count) for row in runner.run(Job(5, index, ("reference",))).rows}
+
+
+@pytest.mark.usefixtures("off_by_a_little")
+def test_a_wrong_op_shows_in_programs() -> None:
+    assert "wrong" in statuses(torch_run.Runner(shrunk=0), 12)
+
+
+@pytest.mark.usefixtures("off_by_a_little")
+def test_a_wrong_op_shows_in_models() -> None:
+    """In one that adds: not all others are safe to ask onnxruntime about in this process."""
+    case = random_case(5, 7)
+    assert "Sum" in case.ops
+    assert onnx_verdict.judge(case, ("reference",))["reference"].status in ("wrong", "split")
+
+
+# --- what eager itself might as well have given
+
+
+def judged(text: str, leaf: str, target: str = "cpu") -> str:
+    """The verdict on a program of one argument and one statement."""
+    program = Program(
+        (Leaf("x0", "argument", f"{leaf}.requires_grad_()"),), (Step(f"v1 = {text}", ("v1",)),), ("v1",), grad=True
+    )
+    return judge(program, target).status
+
+
+def test_what_eager_gives_for_nan_depends_on_where_it_lies() -> None:
+    """The last elements of a tensor go through another loop than the first."""
+    assert judged("F.elu(x0)", 'torch.full((35,), float("nan"))') == "pass"
+
+
+def test_the_rounding_of_a_sum_is_relative_to_its_terms() -> None:
+    assert judged("torch.reciprocal(F.group_norm(x0, 4))", "torch.randn(2, 4, 5, 5)") == "pass"
+
+
+def test_neither_excuses_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = CORE["exp"]
+    wrong = replace(right, reference=lambda x: right.reference(x) * 1.0001)
+    monkeypatch.setitem(CORE.table, "exp", wrong)
+    assert judged("torch.exp(x0)", "torch.randn(35)", "reference") == "wrong"
+
+
+# --- whose answer counts for what
+
+
+def two_parts() -> Any:
+    """A model of which some outputs do not follow from its first node."""
+    for index in range(400):
+        case = random_case(11, index)
+        first = case.nodes[0]
+        apart = [name for name in case.outputs if name not in first.outputs]
+        read = {name for node in case.nodes[1:] for name in node.inputs}
+        if len(case.nodes) > 1 and apart and not read & set(first.outputs):
+            return case
+    raise AssertionError("no such model")
+
+
+def test_a_deviation_leaves_alone_what_does_not_follow_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = two_parts()
+    first, growth = case.nodes[0], case.growths[0]
+    row = Deviation((ORT,), (first.op,), "a reason", lambda attrs, inputs: True)
+    monkeypatch.setattr(onnx_verdict, "DEVIATIONS", (row,))
+    assert deviating(case, growth) == {ORT: {"a reason"}, REFERENCE: set()}
+    outputs = judged_outputs(case, growth)
+    assert outputs[REFERENCE] == list(case.outputs)
+    others = [node for node in case.nodes if node.op != first.op]
+    assert set(outputs[ORT]) == {name for name in case.outputs if any(name in node.outputs for node in others)}
+
+
+def test_what_rounding_may_do_is_a_share_of_the_largest_element() -> None:
+    case = random_case(0, 0)
+    name = case.outputs[0]
+    value = np.array([1.0, 1000.0], np.float32)
+    near, far = value + np.float32(0.01), value + np.float32(1.0)
+    assert not onnx_verdict.difference(case, {name: near}, {name: value}, [name])
+    assert onnx_verdict.difference(case, {name: far}, {name: value}, [name])
