@@ -62,6 +62,7 @@ $(VENV)/.stamp-peers: requirements/peers.txt | $(VENV)/.stamp-zoo
 
 lint: venv torch ## ruff and pyright
 	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/pyright --warnings
 
 test: venv torch zoo assets lint ## lint, then every test

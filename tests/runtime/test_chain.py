@@ -200,9 +200,7 @@ class Coarse(ReferenceTarget):
         return super().compile(segment, bodies, disabled)
 
 
-@pytest.mark.parametrize(
-    ("settings", "agrees"), [({}, True), ({"tells": False}, False), ({"wrong": True}, False)]
-)
+@pytest.mark.parametrize(("settings", "agrees"), [({}, True), ({"tells": False}, False), ({"wrong": True}, False)])
 def test_a_coarse_target_is_judged_by_its_own_noise_floor(
     settings: dict[str, Any], agrees: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:

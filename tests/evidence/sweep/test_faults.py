@@ -34,8 +34,7 @@ HARMLESS = [
     (fault, target)
     for target in TARGETS
     for fault in FAULTS
-    if fault not in DEADLY
-    and not (target == "reference" and (fault in REFUSABLE or FAULTS[fault].only is not None))
+    if fault not in DEADLY and not (target == "reference" and (fault in REFUSABLE or FAULTS[fault].only is not None))
 ]
 
 
