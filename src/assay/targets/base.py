@@ -183,8 +183,8 @@ class Target(Protocol):
         ...
 
     def open(self) -> Device | None:
-        """The target's memory; None for one that works in host memory. Programs ask for it when they are compiled, so it
-        costs little; a buffer of one of its devices is good for all of them."""
+        """The target's memory; None for one that works in host memory. Programs ask for it when they are compiled, so
+        it costs little; a buffer of one of its devices is good for all of them."""
         ...
 
     def compile(self, segment: Graph, bodies: Bodies, disabled: Collection[str] = ()) -> Executable:
