@@ -403,7 +403,7 @@ def test_scalars_and_other_byte_orders(echo: Worker) -> None:
 
 def test_arrays_are_copied_where_descriptors_run_out(monkeypatch: pytest.MonkeyPatch, echo: Worker) -> None:
     def mappings() -> list[str]:
-        return [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:assay" in line]
+        return [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:assay " in f"{line} "]
 
     kept = echo.ask(np.ones(SMALL))
     assert mappings()
