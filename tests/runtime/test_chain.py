@@ -18,8 +18,11 @@ from assay.limits import DEFAULT
 from assay.ops.builder import Builder
 from assay.runtime import targets
 from assay.runtime.partition import partition
+from assay.runtime.pipeline import compiled
 from assay.runtime.session import Session, SessionOptions
+from assay.runtime.settings import Interface, Settings
 from assay.targets.base import YES, Bodies, Executable, NamedPass, Support, Traits, TransferCost
+from assay.targets.cpu import CpuTarget
 from assay.targets.reference import ReferenceTarget
 
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
@@ -160,6 +163,27 @@ def test_passes_are_switched_off_one_by_one() -> None:
     assert ops(without) == ["matmul", "relu"]
     feed = {"x": np.ones((4, 8), np.float32)}
     np.testing.assert_array_equal(whole.run(feed)["y"], without.run(feed)["y"])
+
+
+class Refusing(CpuTarget):
+    """The native target without a kernel for one composite, which is then decomposed while it is placed."""
+
+    def support(self, node: Node) -> Support:
+        return Support(False, "refused") if node.op == "sigmoid" else super().support(node)
+
+
+@pytest.mark.parametrize("target", [CpuTarget, Refusing])
+def test_static_inputs_are_prepared_whatever_placing_makes_of_the_graph(target: type[CpuTarget]) -> None:
+    b = Builder()
+    x, w = b.input(TensorType(f32, (4, 8))), b.input(TensorType(f32, (8, 3)))
+    graph = b.finish("m", [x, w], [b.sigmoid(b.matmul(x, w))], input_names=("x", "w"), output_names=("y",))
+    made = compiled(graph, Settings((target("exact", DEFAULT), ReferenceTarget())), Interface(static=(1,)))
+    assert made.prelude is not None
+    assert [node.op for node in made.prelude.plan.graph.nodes] == ["cpu.pack_panels"]
+    assert made.reads == (1,)
+    feeds = [np.ones((4, 8), np.float32), np.full((8, 3), 0.1, np.float32)]
+    (found,) = made.bound(made.prelude.run(feeds[1:])).run(feeds)
+    np.testing.assert_allclose(found, 1 / (1 + np.exp(-feeds[0] @ feeds[1])), rtol=1e-6)
 
 
 # --- sizes that must be known, numerics

@@ -93,8 +93,8 @@ def compiled(graph: Graph, settings: Settings, interface: Interface = PLAIN) -> 
         graph = take_as_laid_out(graph, interface.orders)
         refused, watched = interface.refused, interface.watched
         plan = partition(graph, settings.chain, settings.limits, refused=refused, watched=watched)
-        static = [graph.inputs[at] for at in interface.static]
-        static = _with_room(static) if settings.optimize else []
+        inputs = plan.graph.inputs  # placing may have made a new graph
+        static = _with_room([inputs[at] for at in interface.static]) if settings.optimize else []
         ready = prepared(plan, static, settings)
         early, late = split(ready, static, settings)
         if early is None:
@@ -103,7 +103,7 @@ def compiled(graph: Graph, settings: Settings, interface: Interface = PLAIN) -> 
         if not early.graph.inputs:
             late = with_constants(late, dict(zip(early.graph.outputs, prelude.run(()), strict=True)))
             return Compiled(Program(late, settings.oracle, settings.disabled))
-        reads = tuple(graph.inputs.index(value) for value in early.graph.inputs)
+        reads = tuple(inputs.index(value) for value in early.graph.inputs)
         return Compiled(Program(late, settings.oracle, settings.disabled), prelude, reads)
 
 

@@ -75,7 +75,8 @@ def split(plan: Plan, static: Sequence[Value], settings: Settings) -> tuple[Plan
             late.append(Segment(segment.target, _without_unread(rest, known)))
     if not early:
         return None, plan
-    return _early_plan(plan, early, late), _late_plan(plan, early, late)
+    prelude_plan = _early_plan(plan, early, late)
+    return prelude_plan, _late_plan(plan, prelude_plan.graph, late)
 
 
 def _without_unread(rest: Graph, known: Collection[Value]) -> Graph:
@@ -113,11 +114,9 @@ def _made_by(graph: Graph, wanted: Collection[Value]) -> list[Value]:
     return [value for node in graph.nodes for value in node.outputs if value in wanted]
 
 
-def _late_plan(plan: Plan, early: Sequence[Segment], late: Sequence[Segment]) -> Plan:
+def _late_plan(plan: Plan, prelude: Graph, late: Sequence[Segment]) -> Plan:
     """What runs every time; its graph takes the results of the prelude as further inputs."""
-    moved: set[Node] = {node for segment in early for node in segment.graph.nodes}
-    wanted = {value for segment in late for value in segment.graph.inputs}.union(plan.graph.outputs)
-    handed_on = tuple(dict.fromkeys(v for each in early for n in each.graph.nodes for v in n.outputs if v in wanted))
+    moved, handed_on = set(prelude.nodes), prelude.outputs
     nodes = tuple(node for segment in late for node in segment.graph.nodes)
     constants = {v: array for segment in late for v, array in segment.graph.constants.items()}
     graph = plan.graph
