@@ -16,7 +16,7 @@ from assay.evidence.compare.noisy import Call, NoisyArithmetic, Seeing
 from assay.evidence.fuzz.torch_plain import PLAIN
 from assay.evidence.fuzz.torch_program import Program, Turn, namespace
 from assay.evidence.opinfo.cases import in_f64
-from assay.evidence.opinfo.verdicts import Outcome
+from assay.evidence.opinfo.verdicts import CallOutcome
 from assay.frontends.torch.private.ops import pytree
 from assay.frontends.torch.types import default_dtype
 
@@ -32,12 +32,12 @@ class Seen:
     """
 
     error: Exception | None
-    outcome: Outcome
+    outcome: CallOutcome
     strides: tuple[tuple[int, ...] | None, ...] = ()
     shared: frozenset[tuple[str, str]] = frozenset()
 
 
-_NOTHING = Outcome((), None, (), ())
+_NOTHING = CallOutcome((), None, (), ())
 
 
 def eager_story(program: Program) -> list[Seen]:
@@ -184,7 +184,7 @@ def _call(program: Program, scope: dict[str, Any], function: Callable[..., Any])
         gradients = _gradients(leaves, [*arguments, *model.parameters()]) if program.grad else []
     except Exception as error:
         return Seen(error, _NOTHING)
-    return Seen(None, Outcome(outputs, structure, after, gradients), strides, shared)
+    return Seen(None, CallOutcome(outputs, structure, after, gradients), strides, shared)
 
 
 def _continued(turn: Turn, scope: dict[str, Any]) -> bool:

@@ -20,7 +20,7 @@ from assay.evidence.fuzz.torch_story import (
     wide_story,
 )
 from assay.evidence.opinfo.unit import reason_of
-from assay.evidence.opinfo.verdicts import Outcome, allowed, difference, no_farther
+from assay.evidence.opinfo.verdicts import CallOutcome, allowed, difference, no_farther
 from assay.frontends.torch.private.dynamo import counters
 
 _LEAST = (1e-5, 2e-6)
@@ -170,14 +170,14 @@ def _rounding(program: Program, turn: int, mine: Seen, theirs: Seen) -> str | No
     return f"kink at {', '.join(kinks)}" if kinks else ""
 
 
-def _near(mine: Outcome, theirs: Outcome, exact: Outcome) -> bool:
+def _near(mine: CallOutcome, theirs: CallOutcome, exact: CallOutcome) -> bool:
     try:
         return no_farther(mine, theirs, exact, _LEAST)
     except RuntimeError:  # shapes that depend on data differ
         return False
 
 
-def _within(mine: Outcome, theirs: Outcome, moved: Sequence[Outcome]) -> bool:
+def _within(mine: CallOutcome, theirs: CallOutcome, moved: Sequence[CallOutcome]) -> bool:
     """Whether every element lies as near to eager's as noise moves it; where noise changes what is discrete, any is."""
     rows = [mine.parts(), theirs.parts(), *(each.parts() for each in moved)]
     if len({len(row) for row in rows}) > 1:
