@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 import assay
-from assay.evidence.bench.models import Subject, arrays, torch_model
+from assay.evidence.bench.models import BenchModel, arrays, torch_model
 from assay.zoo.torch.workloads import SUITES, Plain
 
 TURN = 0.3
@@ -38,7 +38,7 @@ def turn(run: Callable[[], Any]) -> float:
 
 def contestants(name: str) -> dict[str, Callable[[], Any]]:
     """The same model three times."""
-    module, args, kwargs = torch_model(Subject(name))
+    module, args, kwargs = torch_model(BenchModel(name))
     session = assay.load(torch.export.export(Plain(module), args, kwargs, strict=False))
     feeds = dict(zip(session.input_names, arrays((args, kwargs)), strict=True))
     found: dict[str, Callable[[], Any]] = {"session": lambda: session.run(feeds)}

@@ -20,7 +20,7 @@ _MOST = 2000
 """Inferences in a turn."""
 
 
-class Died(Exception):
+class ContestantDied(Exception):
     """A contestant's process ended, hung or refused; the text says how."""
 
 
@@ -72,7 +72,7 @@ def interleave(
     def attempt(name: str, count: int) -> list[float]:
         try:
             return live[name].turn(count)
-        except Died as death:
+        except ContestantDied as death:
             race.fallen[name] = str(death)
             del live[name]
             return []
