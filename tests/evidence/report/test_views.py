@@ -20,7 +20,7 @@ from assay.evidence.records import Records, append
 from assay.evidence.report import Report, gathered, made, markdown, write
 from assay.evidence.report.cells import (
     Column,
-    Counted,
+    DistinctCount,
     Link,
     Ratio,
     Table,
@@ -78,7 +78,7 @@ def test_figures_are_readable() -> None:
         "0", "12.3", "57,168", "0.0123", "1.50e-07", "∞",
     ]  # fmt: skip
     assert [size(count) for count in (12, 2048, 3 << 20)] == ["12 B", "2.0 KiB", "3.0 MiB"]
-    assert written(Counted(1393, 21), "counted") == "1,393 (21)"
+    assert written(DistinctCount(1393, 21), "counted") == "1,393 (21)"
     assert [written(cell, "links") for cell in (None, "", ())] == ["–"] * 3
     assert sorted(["UInt32", "UInt8", "a10b2", "a10b10"], key=natural) == ["a10b2", "a10b10", "UInt8", "UInt32"]
 
