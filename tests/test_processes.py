@@ -26,7 +26,7 @@ import pytest
 from assay.errors import AssayError, BadArgument
 from assay.ir import dtypes
 from assay.ops.samples import draw
-from assay.processes import Limits, Nursery, Worker, WorkerDied, WorkerRaised, run_jobs, wire
+from assay.processes import Nursery, Worker, WorkerDied, WorkerLimits, WorkerRaised, run_jobs, wire
 
 FILE = services.__file__
 SMALL = wire.SHARED // 8  # f64 elements from which on an array travels in shared memory
@@ -34,7 +34,7 @@ SMALL = wire.SHARED // 8  # f64 elements from which on an array travels in share
 
 @pytest.fixture
 def deadly() -> Iterator[Worker]:
-    with Worker(services.deadly, limits=Limits(seconds=30)) as worker:
+    with Worker(services.deadly, limits=WorkerLimits(seconds=30)) as worker:
         yield worker
 
 
@@ -109,7 +109,7 @@ def test_death_by_an_exit_tells_the_last_words_of_this_request(deadly: Worker) -
 
 @pytest.mark.parametrize("in_c", [False, True])
 def test_one_that_hangs_is_killed_in_time(in_c: bool) -> None:
-    with Worker(services.deadly, limits=Limits(seconds=0.5)) as worker:
+    with Worker(services.deadly, limits=WorkerLimits(seconds=0.5)) as worker:
         worker.start()
         pid = worker.pid
         started = time.monotonic()
@@ -122,27 +122,30 @@ def test_one_that_hangs_is_killed_in_time(in_c: bool) -> None:
 
 
 def test_silence_and_the_whole_request_have_limits_of_their_own() -> None:
-    with Worker(services.deadly, limits=Limits(silence=1.5)) as worker:
+    with Worker(services.deadly, limits=WorkerLimits(silence=1.5)) as worker:
         assert worker.ask(("messages", 4, 0.6)) == "end"  # longer than 1.5 s, but never silent for so long
         assert died(worker, "messages", 1, 60.0).reason == "took longer than 1.5 s"
-    with Worker(services.deadly, limits=Limits(seconds=1.0)) as worker:
+    with Worker(services.deadly, limits=WorkerLimits(seconds=1.0)) as worker:
         assert died(worker, "messages", 100, 0.05).reason == "took longer than 1 s"
 
 
 def test_one_that_cannot_start_in_time() -> None:
-    with Worker("time:sleep", 100, limits=Limits(start=0.5)) as worker, pytest.raises(WorkerDied, match="longer than"):
+    with (
+        Worker("time:sleep", 100, limits=WorkerLimits(start=0.5)) as worker,
+        pytest.raises(WorkerDied, match="longer than"),
+    ):
         worker.ask(1)
 
 
 def test_too_much_resident_memory() -> None:
-    with Worker(services.deadly, limits=Limits(seconds=30, resident=300 << 20)) as worker:
+    with Worker(services.deadly, limits=WorkerLimits(seconds=30, resident=300 << 20)) as worker:
         assert worker.ask(("allocate", 1 << 20)) == 1 << 20
         error = died(worker, "allocate", 600 << 20)
     assert (error.ending.how, error.ending.number) == ("memory", 300 << 20)
 
 
 def test_too_much_address_space_is_a_memory_error_there() -> None:
-    with Worker(services.deadly, limits=Limits(address_space=2 << 30)) as worker:
+    with Worker(services.deadly, limits=WorkerLimits(address_space=2 << 30)) as worker:
         with pytest.raises(WorkerRaised) as caught:
             worker.ask(("allocate", 4 << 30))
         assert caught.value.kind == "MemoryError"
@@ -150,7 +153,7 @@ def test_too_much_address_space_is_a_memory_error_there() -> None:
 
 
 def test_too_much_cpu_time() -> None:
-    with Worker(services.deadly, limits=Limits(cpu=2, seconds=60)) as worker:
+    with Worker(services.deadly, limits=WorkerLimits(cpu=2, seconds=60)) as worker:
         assert died(worker, "burn").ending.signal_name == "SIGXCPU"
 
 
@@ -202,7 +205,7 @@ def test_a_death_is_seen_though_a_fork_holds_the_wire(deadly: Worker) -> None:
 @pytest.mark.parametrize("group", [False, True])
 @pytest.mark.parametrize("end", ["close", "death", "time"])
 def test_what_a_worker_started_ends_with_it(end: str, group: bool) -> None:
-    with Worker(services.deadly, limits=Limits(seconds=2)) as worker:
+    with Worker(services.deadly, limits=WorkerLimits(seconds=2)) as worker:
         child = worker.ask(("child", group))
         assert alive(child)
         if end != "close":
@@ -289,10 +292,10 @@ def test_nothing_is_leaked(capfd: pytest.CaptureFixture[str]) -> None:
         gc.collect()
         return sorted(os.listdir("/proc/self/fd")), sorted(os.listdir("/dev/shm")), threading.active_count()
 
-    with Worker(services.deadly, limits=Limits(seconds=30)) as warm:
+    with Worker(services.deadly, limits=WorkerLimits(seconds=30)) as warm:
         warm.ask(("pid",))
     before = held()
-    with Worker(services.echo, limits=Limits(seconds=30)) as worker:
+    with Worker(services.echo, limits=WorkerLimits(seconds=30)) as worker:
         worker.ask(0)
         open_here, open_there = len(os.listdir("/proc/self/fd")), len(os.listdir(f"/proc/{worker.pid}/fd"))
         for i in range(200):
@@ -300,7 +303,7 @@ def test_nothing_is_leaked(capfd: pytest.CaptureFixture[str]) -> None:
         gc.collect()
         assert len(os.listdir("/proc/self/fd")) == open_here
         assert len(os.listdir(f"/proc/{worker.pid}/fd")) <= open_there + 1
-    with Worker(services.deadly, limits=Limits(seconds=30)) as worker:
+    with Worker(services.deadly, limits=WorkerLimits(seconds=30)) as worker:
         for _ in range(3):
             died(worker, "abort")
     assert held() == before
@@ -357,7 +360,7 @@ SHAPES = [(), (0,), (3,), (2, 0, 4), (2, 3, 4)]
 
 @pytest.fixture(scope="module")
 def echo() -> Iterator[Worker]:
-    with Worker(services.echo, limits=Limits(seconds=60)) as worker:
+    with Worker(services.echo, limits=WorkerLimits(seconds=60)) as worker:
         yield worker
 
 
@@ -476,7 +479,7 @@ def test_malformed_frames_are_typed_errors(data: bytes, deadly: Worker) -> None:
 
 
 def test_half_a_frame_is_no_hang() -> None:
-    with Worker(services.deadly, limits=Limits(seconds=0.5)) as worker:
+    with Worker(services.deadly, limits=WorkerLimits(seconds=0.5)) as worker:
         assert died(worker, "write", frame(b"nnnn")[:-2], True).ending.how == "time"
 
 
@@ -590,7 +593,7 @@ def test_who_stops_to_listen_ends_the_workers() -> None:
 
 
 def test_forked_workers(nursery: Nursery) -> None:
-    with Worker(services.deadly, limits=Limits(seconds=2), nursery=nursery) as worker:
+    with Worker(services.deadly, limits=WorkerLimits(seconds=2), nursery=nursery) as worker:
         first = worker.ask(("pid",))
         assert os.getsid(first) == first
         child = worker.ask(("child",))
@@ -648,11 +651,11 @@ def other(request: pytest.FixtureRequest) -> str:
 
 
 def test_another_interpreter(other: str) -> None:
-    with Worker(f"{FILE}:begun", "x", python=other, limits=Limits(seconds=60)) as worker:
+    with Worker(f"{FILE}:begun", "x", python=other, limits=WorkerLimits(seconds=60)) as worker:
         found = worker.ask({"n": 2**70})
         assert found["arguments"] == ("x",)
         assert found["version"] != list(sys.version_info[:2])
-    with Worker(f"{FILE}:deadly", python=other, limits=Limits(seconds=5)) as worker:
+    with Worker(f"{FILE}:deadly", python=other, limits=WorkerLimits(seconds=5)) as worker:
         child = worker.ask(("child",))
         assert died(worker, "abort").ending.signal_name == "SIGABRT"
         assert gone(child)
@@ -664,7 +667,7 @@ def test_another_interpreter(other: str) -> None:
 
 
 def test_arrays_in_another_interpreter(other: str) -> None:
-    with Worker(f"{FILE}:elements", python=other, limits=Limits(seconds=60)) as worker:
+    with Worker(f"{FILE}:elements", python=other, limits=WorkerLimits(seconds=60)) as worker:
         for array in (
             np.arange(6, dtype=np.float32).reshape(2, 3).T,
             np.ones((2, 0)),

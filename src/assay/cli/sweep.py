@@ -85,14 +85,14 @@ def sweep(
     from assay.evidence.records import read
     from assay.evidence.records.merge import merged
     from assay.evidence.sweep.executors import make_executor
-    from assay.evidence.sweep.jobs import Limits, parse_shard, part
+    from assay.evidence.sweep.jobs import CaseLimits, parse_shard, part
     from assay.evidence.sweep.machine import environment
-    from assay.evidence.sweep.run import Settings, model_jobs, op_jobs, remaining
+    from assay.evidence.sweep.run import SweepSettings, model_jobs, op_jobs, remaining
     from assay.evidence.sweep.run import sweep as run_sweep
 
     own = threads or max(cores() // workers, 1)
     where = environment(shlex.join(["assay", *sys.argv[1:]]), own, workers)
-    settings = Settings(where, Limits(timeout, int(memory * 2**30)), own, rounds)
+    settings = SweepSettings(where, CaseLimits(timeout, int(memory * 2**30)), own, rounds)
     if ops and inject:
         raise BadFeed("faults are broken into models, not into single ops", hint="leave out --ops")
     if ops:

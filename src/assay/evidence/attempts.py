@@ -15,7 +15,7 @@ from assay.errors import AssayError
 from assay.evidence.engines import Engine, ModelOnTarget, engine
 from assay.evidence.peers import Model
 from assay.evidence.reasons import summary
-from assay.processes import Handler, Limits, Worker, WorkerDied, WorkerFailed
+from assay.processes import Handler, Worker, WorkerDied, WorkerFailed, WorkerLimits
 
 STATUS_OF_STAGE = {
     "import": "fail_import",
@@ -85,7 +85,7 @@ class Isolated:
     """Attempts by an engine in a process of its own, which is started anew when it dies or takes too long."""
 
     def __init__(self, spec: str, timeout: float = 600.0, service: Callable[[str], Handler] = service) -> None:
-        self._worker = Worker(service, spec, limits=Limits(seconds=timeout), pickled=True)
+        self._worker = Worker(service, spec, limits=WorkerLimits(seconds=timeout), pickled=True)
 
     def attempt(self, model: Model, feeds: Sequence[Mapping[str, Any]]) -> Attempt:
         """As `attempt`, with `crash` and `timeout` as further ways to fail."""

@@ -27,7 +27,7 @@ _LONGEST_NAME = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class WorkerLimits:
     """What a worker may take; None is no limit. Its end comes up to a tenth of a second after it broke one."""
 
     start: float | None = 600.0
@@ -65,7 +65,7 @@ class Worker:
         self,
         service: Callable[..., Handler] | str,
         *arguments: Any,
-        limits: Limits | None = None,
+        limits: WorkerLimits | None = None,
         pickled: bool = False,
         python: str | Path = "",
         environment: Mapping[str, str] | None = None,
@@ -74,7 +74,7 @@ class Worker:
     ) -> None:
         if python and (pickled or nursery is not None):
             raise BadArgument("pickles and forks are for this interpreter", hint="leave out `python`, or both of these")
-        limits = limits or Limits()
+        limits = limits or WorkerLimits()
         entry = service if isinstance(service, str) else _name(service)
         path = None if python else import_path()
         self._launch = Launch(entry, path, pickled, limits.address_space, limits.cpu, environment or {})

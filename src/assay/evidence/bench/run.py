@@ -20,7 +20,7 @@ from assay.evidence.bench.race import ContestantDied, Race, Racer, interleave
 from assay.evidence.bench.records import FORMAT, SELF, Match, Result
 from assay.evidence.bench.worker import PREPARE, ContestantFailed, ContestantTask, Prepared, material_service, service
 from assay.evidence.machine import cpu_of, described
-from assay.processes import Handler, Limits, Worker, WorkerDied, WorkerFailed
+from assay.processes import Handler, Worker, WorkerDied, WorkerFailed, WorkerLimits
 
 _ENOUGH = 10.0
 """Seconds after which a contestant is not started once more with filled caches."""
@@ -62,7 +62,7 @@ class Process:
         timeout: float,
         service: Callable[[ContestantTask], Handler] = service,
     ) -> None:
-        limits = Limits(start=timeout, seconds=timeout)
+        limits = WorkerLimits(start=timeout, seconds=timeout)
         self._worker = Worker(service, task, limits=limits, pickled=True, environment=environment)
 
     def ready(self) -> Prepared:

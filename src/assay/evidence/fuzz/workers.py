@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assay.processes import Handler, Limits, Worker, run_jobs
+from assay.processes import Handler, Worker, WorkerLimits, run_jobs
 
 JOBS_PER_PROCESS = 150
 """After so many a new process is started: what dynamo keeps makes the old one large and slow."""
@@ -34,7 +34,7 @@ def answers(
     """Each job with its answer, or with `Died`, as they come. A job may be silent for `timeout` seconds."""
 
     def made() -> Worker:
-        return Worker(service, limits=Limits(silence=timeout), pickled=True, environment=_ENVIRONMENT)
+        return Worker(service, limits=WorkerLimits(silence=timeout), pickled=True, environment=_ENVIRONMENT)
 
     for done in run_jobs(made, jobs, processes=processes, jobs_per_process=JOBS_PER_PROCESS):
         # What the service raises is a defect of the generator: it must not pass for a good run.

@@ -20,9 +20,9 @@ from assay.frontends.onnx import load
 from assay.ir.dims import UNKNOWN, Dim, evaluate, symbols
 from assay.ir.graph import Graph
 from assay.ir.types import OptionalType, SequenceType, TensorType, Type
-from assay.limits import Limits as ModelLimits
+from assay.limits import WorkerLimits as ModelLimits
 from assay.ops.samples import draw
-from assay.processes import Handler, Limits, Worker, WorkerFailed, run_jobs
+from assay.processes import Handler, Worker, WorkerFailed, WorkerLimits, run_jobs
 from assay.runtime.session import Session, SessionOptions
 
 TIGHT = ModelLimits(
@@ -116,7 +116,7 @@ def run_mutations(
     models = _models()
 
     def made() -> Worker:
-        return Worker(service, seed, target, limits=Limits(seconds=seconds, address_space=memory), pickled=True)
+        return Worker(service, seed, target, limits=WorkerLimits(seconds=seconds, address_space=memory), pickled=True)
 
     for done in run_jobs(made, range(count), processes=workers):
         report.add(_failed(done.job, done.error, models, seed) if done.error else done.reply)

@@ -19,7 +19,7 @@ from assay.evidence.opinfo.messages import (
     UnitJob,
 )
 from assay.evidence.opinfo.records import SELF, OpUnit, SampleResult, UnitResults
-from assay.processes import Handler, Limits, Tell, Worker, WorkerDied
+from assay.processes import Handler, Tell, Worker, WorkerDied, WorkerLimits
 
 _ENVIRONMENT = {
     # oneDNN's AMX kernels end eager's bf16 products with an illegal instruction where the kernel denies the tile state.
@@ -70,7 +70,7 @@ class UnitRunner:
 
     def __init__(self, settings: OpInfoSettings, service: Callable[[], Handler] = service) -> None:
         self._settings, self._units = settings, 0
-        limits = Limits(silence=settings.timeout)
+        limits = WorkerLimits(silence=settings.timeout)
         self._worker = Worker(service, limits=limits, pickled=True, environment=_ENVIRONMENT)
 
     def run(self, unit: OpUnit) -> UnitResults:
