@@ -28,7 +28,7 @@ class Racer(Protocol):
     """Somebody who runs when it is his turn."""
 
     def turn(self, count: int) -> list[float]:
-        """The seconds that each of `count` inferences took; Died if it comes to nothing."""
+        """The seconds that each of `count` inferences took; `ContestantDied` if it comes to nothing."""
         ...
 
     def cpu(self) -> float | None:

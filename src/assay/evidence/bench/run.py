@@ -18,7 +18,14 @@ from assay.evidence.bench.models import BenchModel, Material, RightOutputs
 from assay.evidence.bench.peers import ENTRIES
 from assay.evidence.bench.race import ContestantDied, Race, Racer, interleave
 from assay.evidence.bench.records import FORMAT, SELF, Match, Result
-from assay.evidence.bench.worker import PREPARE, ContestantFailed, ContestantTask, Prepared, material_service, service
+from assay.evidence.bench.worker import (
+    PREPARE,
+    ContestantFailed,
+    ContestantReady,
+    ContestantTask,
+    material_service,
+    service,
+)
 from assay.evidence.machine import cpu_of, described
 from assay.processes import Handler, Worker, WorkerDied, WorkerFailed, WorkerLimits
 
@@ -65,8 +72,8 @@ class Process:
         limits = WorkerLimits(start=timeout, seconds=timeout)
         self._worker = Worker(service, task, limits=limits, pickled=True, environment=environment)
 
-    def ready(self) -> Prepared:
-        """How the preparation went; Died if it did not."""
+    def ready(self) -> ContestantReady:
+        """How the preparation went; `ContestantDied` if it did not."""
         return self._reply(PREPARE)
 
     def turn(self, count: int) -> list[float]:
@@ -86,7 +93,7 @@ class Process:
 
 
 def _asked_of(worker: Worker, request: Any) -> Any:
-    """A reply; Died if there is none."""
+    """A reply; `ContestantDied` if there is none."""
     try:
         reply = worker.ask(request)
     except WorkerDied as death:
@@ -217,7 +224,7 @@ def _prepared(
     return process
 
 
-def _warm(started: Callable[[], Process], starts: int) -> tuple[Process, Prepared, float]:
+def _warm(started: Callable[[], Process], starts: int) -> tuple[Process, ContestantReady, float]:
     """A process that is ready, and what that took: the median of `starts`, of fewer if they take long."""
     seconds: list[float] = []
     while True:

@@ -33,7 +33,7 @@ class ContestantTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class ContestantReady:
     """A contestant is prepared: seconds for that and for the first inference, the outputs, bytes of memory."""
 
     prepared: float
@@ -53,7 +53,7 @@ class ContestantFailed:
 
 
 def service(task: ContestantTask) -> Handler:
-    """What the process of a contestant runs. The request PREPARE is answered with `Prepared`, a number with the seconds
+    """What the process of a contestant runs. The request PREPARE is answered with `ContestantReady`, a number with the seconds
     that each of so many inferences took."""
     contestant = ENTRIES[task.contestant].make(task.material, task.threads, task.target)
 
@@ -78,7 +78,7 @@ def material_service() -> Handler:
     return run
 
 
-def _prepared(contestant: Contestant) -> Prepared:
+def _prepared(contestant: Contestant) -> ContestantReady:
     before = _memory("VmRSS")
     contestant.read()
     forget_peak()
@@ -87,7 +87,7 @@ def _prepared(contestant: Contestant) -> Prepared:
     outputs = contestant.outputs()
     gc.collect()
     peak, kept = _memory("VmHWM") - before, _memory("VmRSS") - before
-    return Prepared(prepared, first_run, outputs, peak, kept, contestant.placed(), contestant.left())
+    return ContestantReady(prepared, first_run, outputs, peak, kept, contestant.placed(), contestant.left())
 
 
 def turn(run: Callable[[], object], count: int) -> list[float]:
