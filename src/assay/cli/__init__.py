@@ -20,7 +20,7 @@ from assay.cli.fuzz import fuzz
 from assay.cli.inspect import inspect
 from assay.cli.mutate import mutate
 from assay.cli.opinfo import opinfo
-from assay.cli.output import EXIT_CODES, INTERRUPTED, Ending, ending, tell_in_json
+from assay.cli.output import EXIT_CODES, INTERRUPTED, CommandError, ending, tell_in_json
 from assay.cli.report import report
 from assay.cli.run import run
 from assay.cli.sweep import sweep
@@ -91,5 +91,5 @@ def _tell(error: BaseException) -> None:
     print(error if isinstance(error, AssayError) else _words(told), file=sys.stderr)
 
 
-def _words(told: Ending) -> str:
+def _words(told: CommandError) -> str:
     return told.message if told.code == INTERRUPTED else f"assay: {told.message}\n  hint: {told.hint}"
