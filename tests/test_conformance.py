@@ -11,7 +11,7 @@ import pytest
 from deadly_peer import deadly, die_at_once
 
 from assay.errors import NotFound
-from assay.evidence.attempts import Attempt, Isolated
+from assay.evidence.attempts import Attempt, IsolatedAttempts
 from assay.evidence.conformance.page import page, write_page
 from assay.evidence.conformance.run import CaseResult, ConformanceRun, excuse, judged, mismatch, run_conformance
 from assay.evidence.conformance.suite import KINDS, Content, DataSet, SuiteCase, official_cases
@@ -173,7 +173,7 @@ def test_versions_of_peers(name: str) -> None:
 
 
 def test_a_crash_or_a_hang_costs_one_case() -> None:
-    with Isolated("deadly", 5.0, deadly) as worker:
+    with IsolatedAttempts("deadly", 5.0, deadly) as worker:
         found = {name: worker.attempt(name.encode(), [{}]) for name in ("good", "crash", "hang", "lack", "fine")}
     assert {name: tried.status for name, tried in found.items()} == {
         "good": "pass",
@@ -190,7 +190,7 @@ def test_a_crash_or_a_hang_costs_one_case() -> None:
 
 
 def test_a_peer_that_cannot_start_is_a_crash() -> None:
-    with Isolated("deadly", service=die_at_once) as worker:
+    with IsolatedAttempts("deadly", service=die_at_once) as worker:
         tried = worker.attempt(b"", [{}])
     assert (tried.status, tried.reason) == ("crash", "the process died with exit code 3")
 

@@ -216,7 +216,7 @@ def test_what_a_worker_started_ends_with_it(end: str, group: bool) -> None:
 
 PARENT = """
 import sys, time
-from assay.processes import Limits, Nursery, Worker
+from assay.processes import Nursery, Worker, WorkerLimits
 import process_services as services
 worker = Worker(services.deadly, nursery=Nursery(["json"]) if sys.argv[1] == "forked" else None)
 print(worker.ask(("pid",)), worker.ask(("child",)), flush=True)

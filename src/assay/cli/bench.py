@@ -16,7 +16,7 @@ import typer
 from assay.cli.chains import TargetOption, chosen
 from assay.cli.inputs import DimOption, check_dims, make_feeds, symbolic_dims
 from assay.cli.numbers import MOST_SECONDS, MOST_THREADS, count_option, number_option
-from assay.cli.output import DIFFERS, JsonOption, Output, progress, reporting
+from assay.cli.output import DIFFERS, CommandOutput, JsonOption, progress, reporting
 from assay.errors import BadFeed, NotFound, hint_for
 from assay.evidence.bench.records import SELF, BenchRun, Match, read
 from assay.needs import require
@@ -131,7 +131,9 @@ def bench(
     raise typer.Exit(0 if all(match.own and match.own.status == "ok" for match in run.matches) else DIFFERS)
 
 
-def _finished(earlier: BenchRun, subjects: Iterable[BenchModel], settings: BenchSettings, report: Output) -> BenchRun:
+def _finished(
+    earlier: BenchRun, subjects: Iterable[BenchModel], settings: BenchSettings, report: CommandOutput
+) -> BenchRun:
     """The run with all that it lacked; every record goes to the report."""
     from assay.evidence.bench.run import run_model
 
@@ -153,7 +155,7 @@ def _finished(earlier: BenchRun, subjects: Iterable[BenchModel], settings: Bench
     return run
 
 
-def _list(report: Output) -> None:
+def _list(report: CommandOutput) -> None:
     from assay.evidence.bench.suites import SUITES
     from assay.zoo.onnx_models import ONNX_MODELS
     from assay.zoo.torch.workloads import WORKLOADS
@@ -253,7 +255,7 @@ def _telling(model: str) -> Generator[Callable[[str], None]]:
         yield tell
 
 
-def _show(report: Output, match: Match, settings: BenchSettings) -> None:
+def _show(report: CommandOutput, match: Match, settings: BenchSettings) -> None:
     from assay.evidence.bench.page import figures, noise_cell, ratio_cell
 
     columns = (">one run, ms", ">cold, s", ">warm, s", ">first run, ms", ">peak, MiB", ">kept, MiB", ">error")
@@ -273,7 +275,7 @@ def _show(report: Output, match: Match, settings: BenchSettings) -> None:
     report.text(f"used of the machine by others meanwhile: {noise_cell(match)}\n")
 
 
-def _show_all(report: Output, run: BenchRun) -> None:
+def _show_all(report: CommandOutput, run: BenchRun) -> None:
     from assay.evidence.bench.page import ratio_cell
 
     rows = [

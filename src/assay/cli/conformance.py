@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from assay.cli.chains import DEFAULT, chosen
-from assay.cli.output import DIFFERS, USAGE, JsonOption, Output, progress, reporting
+from assay.cli.output import DIFFERS, USAGE, CommandOutput, JsonOption, progress, reporting
 
 TargetsOption = Annotated[
     list[str] | None,
@@ -95,7 +95,7 @@ def _shares(counts: Mapping[str, tuple[int, int]]) -> dict[str, dict[str, int]]:
     return {kind: {"passed": good, "of": total} for kind, (good, total) in counts.items()}
 
 
-def _show(report: Output, outcome: Any) -> None:
+def _show(report: CommandOutput, outcome: Any) -> None:
     rows: list[tuple[object, ...]] = []
     for name, version in outcome.engines.items():
         counts = outcome.counts(name)

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from rich.progress import Progress
 
-from assay.cli.output import Output
+from assay.cli.output import CommandOutput
 from assay.runtime.stages import Clock, timing
 
 Found = TypeVar("Found")
@@ -72,7 +72,7 @@ def first_run(first: Timed[Any], second: Timed[Any]) -> dict[str, float]:
     return {name: stages[name] for name in _WORDS if name in stages}
 
 
-def show_times(report: Output, sound: float, stages: dict[str, float], second: float) -> None:
+def show_times(report: CommandOutput, sound: float, stages: dict[str, float], second: float) -> None:
     """The headline is the second run; what the first one took more is told by stages."""
     report.text(f"{sound:.1f} s of speech in {second:.2f} s, the second time.")
     whole = ", ".join(f"{_WORDS[name]} {seconds:.2f} s" for name, seconds in stages.items())

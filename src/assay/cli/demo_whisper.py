@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from assay.cli.demo_times import DemoProgress, first_run, show_times, timed
-from assay.cli.output import Output
+from assay.cli.output import CommandOutput
 from assay.runtime.targets import first_target
 
 _SHOWN = 30
 
 
-def show(report: Output, target: str, watch: DemoProgress) -> None:
+def show(report: CommandOutput, target: str, watch: DemoProgress) -> None:
     """Transcribe the clip with Whisper tiny.en; show where every aten op ran, and how far eager and noise are."""
     from assay.runtime.torch.graphs import recording
     from assay.zoo.moonshine import clip_path, read_speech
@@ -70,7 +70,7 @@ def _placed(graphs: Sequence[Any], target: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _show_ops(report: Output, target: str, graphs: int, rows: list[dict[str, Any]]) -> None:
+def _show_ops(report: CommandOutput, target: str, graphs: int, rows: list[dict[str, Any]]) -> None:
     from assay.runtime.torch.accounts import STATUSES
 
     report.text()
@@ -131,7 +131,7 @@ def _against_eager(model: Any, target: str, sound: Any, heard: Any, watch: DemoP
     }
 
 
-def _show_accuracy(report: Output, found: dict[str, Any]) -> None:
+def _show_accuracy(report: CommandOutput, found: dict[str, Any]) -> None:
     report.text()
     report.text("Against eager:")
     report.text(f"  {found['same_tokens']} of {found['tokens']} tokens chosen alike from the start")

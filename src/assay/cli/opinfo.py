@@ -15,7 +15,7 @@ import typer
 
 from assay.cli.chains import TargetOption, chosen
 from assay.cli.numbers import MOST_SECONDS, MOST_WORKERS, count_option, number_option
-from assay.cli.output import DIFFERS, JsonOption, Output, progress
+from assay.cli.output import DIFFERS, CommandOutput, JsonOption, progress
 from assay.errors import NotFound
 from assay.evidence.json_lines import written
 from assay.evidence.opinfo.records import DTYPES, OpInfoRun, UnitResults, read
@@ -80,7 +80,7 @@ def opinfo(
     if before is not None:
         head = {**before.header, "date": f"{before.header['date']}, gone on with {head['date']},"}
     findings = list(before.findings) if before else []
-    report = Output("-" if json == "-" else None)
+    report = CommandOutput("-" if json == "-" else None)
     with _sink(json, before is not None) as write, _telling(len(todo)) as tell:
         if before is None:
             write(written([head]))
@@ -161,7 +161,7 @@ def _telling(total: int) -> Generator[Callable[[UnitResults], None]]:
         yield tell
 
 
-def _show(report: Output, run: OpInfoRun, facts: Any) -> None:
+def _show(report: CommandOutput, run: OpInfoRun, facts: Any) -> None:
     names = ("pass", "rounding", *FAILED, "no_graph", "nondeterministic", "skipped")
     heads = ("kind", ">samples", *(f">{peer} passes, Assay too" for peer in run.peers), *(f">{name}" for name in names))
     rows = [

@@ -62,7 +62,7 @@ def exit_code(error: AssayError) -> int:
     return _CODE_OF_STAGE.get(error.stage, DEFECT)
 
 
-class Output:
+class CommandOutput:
     """Where a command's result goes: tables to stdout, JSON to where `--json` says."""
 
     def __init__(self, where: str | None) -> None:
@@ -145,9 +145,9 @@ def ending(error: BaseException) -> CommandError:
 
 
 @contextmanager
-def reporting(where: str | None) -> Generator[Output]:
+def reporting(where: str | None) -> Generator[CommandOutput]:
     """A report for one command; what ends the command goes into the JSON too."""
-    report = Output(where)
+    report = CommandOutput(where)
     try:
         with explained():
             yield report
@@ -169,7 +169,7 @@ def tell_in_json(error: BaseException, arguments: Sequence[str]) -> None:
     where = _json_argument(arguments)
     if where is None or isinstance(error, Interrupted) or _TOLD in getattr(error, "__notes__", ()):
         return
-    report = Output(where)
+    report = CommandOutput(where)
     with suppress(NotFound):  # a file that cannot be written may be what the error is about
         report.line(ending(error).as_dict())
     report.close()

@@ -13,7 +13,7 @@ import typer
 from assay.cli.chains import TargetOption, chosen
 from assay.cli.inputs import DimOption, InputOption, ModelArgument, RandomOption, make_feeds
 from assay.cli.numbers import MOST_SECONDS, number_option
-from assay.cli.output import JsonOption, Output, reporting
+from assay.cli.output import CommandOutput, JsonOption, reporting
 from assay.cli.sizes import told_if_it_fails
 from assay.errors import BadFeed, NotFound
 
@@ -105,7 +105,7 @@ def _bytes(text: str) -> int:
         raise BadFeed(str(error), hint="such as 1GiB, 500MB or 4096") from error
 
 
-def show(report: Output, rows: list[dict[str, Any]]) -> None:
+def show(report: CommandOutput, rows: list[dict[str, Any]]) -> None:
     """A table of outputs."""
     cells = [
         (r["name"], r["dtype"], _dims(r["shape"]), *(_number(r[k]) for k in ("min", "mean", "max")), r["saved"])

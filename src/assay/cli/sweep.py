@@ -15,7 +15,7 @@ import typer
 
 from assay.cli.chains import DEFAULT, METAVAR, chosen_all
 from assay.cli.numbers import MOST_GIB, MOST_SECONDS, MOST_THREADS, MOST_WORKERS, count_option, number_option
-from assay.cli.output import DIFFERS, JsonOption, Output, progress, reporting
+from assay.cli.output import DIFFERS, CommandOutput, JsonOption, progress, reporting
 from assay.errors import BadFeed
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _telling(total: int) -> Generator[Callable[[Record], None]]:
         yield tell
 
 
-def _show(report: Output, records: Sequence[Record], jobs: Sequence[Job]) -> None:
+def _show(report: CommandOutput, records: Sequence[Record], jobs: Sequence[Job]) -> None:
     counts = Counter(record.words for record in records)
     report.text(f"{len(records)} cases of {len(jobs)}: {', '.join(f'{n} {s}' for s, n in counts.items()) or 'none'}")
     for record in records:

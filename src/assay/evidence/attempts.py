@@ -81,7 +81,7 @@ def service(spec: str) -> Handler:
     return lambda request, tell: attempt(who, *request)
 
 
-class Isolated:
+class IsolatedAttempts:
     """Attempts by an engine in a process of its own, which is started anew when it dies or takes too long."""
 
     def __init__(self, spec: str, timeout: float = 600.0, service: Callable[[str], Handler] = service) -> None:
@@ -98,7 +98,7 @@ class Isolated:
             late = isinstance(error, WorkerDied) and error.ending.how == "time"
             return Attempt("timeout" if late else "crash", "run", error.reason, time.perf_counter() - started)
 
-    def __enter__(self) -> Isolated:
+    def __enter__(self) -> IsolatedAttempts:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from assay.evidence.machine import DISTURBED, OthersLoad, cpu_of_all
+from assay.evidence.machine import DISTURBED, OutsideLoad, cpu_of_all
 
 _PAUSE = 0.1
 """Seconds after a turn, in which its threads come to rest: onnxruntime's spin for about 50 ms, torch's for 10 ms."""
@@ -84,7 +84,7 @@ def interleave(
             race.iterations[name] = min(_MOST, max(1, round(seconds / statistics.median(pace))))
     while live and len(race.rounds) < 2 * repeat and _quiet(race.rounds) < repeat:
         order, start = tuple(live), len(race.rounds) % len(live)
-        watch = OthersLoad([lane.racer.cpu for lane in live.values()], used)
+        watch = OutsideLoad([lane.racer.cpu for lane in live.values()], used)
         turns = {name: attempt(name, race.iterations[name]) for name in order[start:] + order[:start]}
         medians = {name: statistics.median(times) for name, times in turns.items() if times}
         race.rounds.append(Round(medians, watch.others()))

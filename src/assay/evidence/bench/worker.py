@@ -53,8 +53,8 @@ class ContestantFailed:
 
 
 def service(task: ContestantTask) -> Handler:
-    """What the process of a contestant runs. The request PREPARE is answered with `ContestantReady`, a number with the seconds
-    that each of so many inferences took."""
+    """What the process of a contestant runs. The request PREPARE is answered with `ContestantReady`, a number with the
+    seconds that each of so many inferences took."""
     contestant = ENTRIES[task.contestant].make(task.material, task.threads, task.target)
 
     def run(request: int, tell: Tell) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from assay.evidence.attempts import Attempt, Isolated, attempt
+from assay.evidence.attempts import Attempt, IsolatedAttempts, attempt
 from assay.evidence.compare.arrays import closeness
 from assay.evidence.conformance.suite import KINDS, Content, SuiteCase, official_cases
 from assay.evidence.engines import Engine, engine
@@ -142,7 +142,9 @@ def run_conformance(
 
 def _records(engines: Sequence[Engine], cases: Sequence[SuiteCase], timeout: float) -> Iterator[CaseResult]:
     with ExitStack() as stack:
-        workers = {who.name: stack.enter_context(Isolated(who.name, timeout)) for who in engines if who.options is None}
+        workers = {
+            who.name: stack.enter_context(IsolatedAttempts(who.name, timeout)) for who in engines if who.options is None
+        }
         for case in cases:
             content = case.read()
             feeds = [each.feeds for each in content.sets]

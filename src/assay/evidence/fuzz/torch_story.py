@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from assay.evidence.compare.noisy import Call, NoisyArithmetic, Seeing
+from assay.evidence.compare.noisy import EdgeCall, NoisyArithmetic, Seeing
 from assay.evidence.fuzz.torch_plain import PLAIN
 from assay.evidence.fuzz.torch_program import Program, Turn, namespace
 from assay.evidence.opinfo.cases import in_f64
@@ -52,7 +52,7 @@ def compiled_story(program: Program, backend: str, options: dict[str, Any] | Non
     return _story(program, lambda model: _torch.compile(model, backend=backend, options=options, dynamic=dynamic), {})
 
 
-def noisy_story(program: Program, seed: int | None) -> tuple[list[Seen], list[Call]]:
+def noisy_story(program: Program, seed: int | None) -> tuple[list[Seen], list[EdgeCall]]:
     """What eager does if every result of arithmetic and every term of a sum is off by a few units in the last place,
     or with no seed as it is; and the calls of ops with an edge in it."""
     noise = nullcontext() if seed is None else TermNoise(seed)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 from torch import Tensor
 
-from assay.evidence.machine import OthersLoad, cpu_of, forget_peak
+from assay.evidence.machine import OutsideLoad, cpu_of, forget_peak
 from assay.evidence.reasons import summary
 from assay.evidence.records import Cause, Output, Record
 from assay.evidence.records.diff import part_of_allowed
@@ -133,7 +133,7 @@ def _steady(draft: Draft, subject: Subject, options: Options) -> None:
             draft.speed["warm"] = time.perf_counter() - started - stages.get("run", 0.0)
         draft.enter("run")  # from here on no stage is told: telling takes time
         times: dict[str, list[float]] = {"eager_": [], "": []}
-        watch = OthersLoad([lambda: cpu_of("self")])
+        watch = OutsideLoad([lambda: cpu_of("self")])
         until = time.perf_counter() + _PATIENCE
         for done in range(draft.job.rounds):
             if done >= _LEAST_ROUNDS and time.perf_counter() > until and not draft.job.last:
