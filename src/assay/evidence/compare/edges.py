@@ -20,7 +20,7 @@ OpArguments = Mapping[str, Any]
 """The arguments of a call by name: tensors as f64 arrays, everything else as it is."""
 
 
-class Elements(NamedTuple):
+class ArgumentElements(NamedTuple):
     """Elements of an argument, by their flat index."""
 
     name: str
@@ -34,8 +34,8 @@ class Elements(NamedTuple):
 class Pair(NamedTuple):
     """What an op compares: elements of an argument with elements of another, or with fixed numbers."""
 
-    first: Elements
-    second: Elements | Array | float
+    first: ArgumentElements
+    second: ArgumentElements | Array | float
 
 
 Compares = Callable[[OpArguments], Iterator[Pair]]
@@ -57,7 +57,7 @@ def undecided(op: str, exact: OpArguments, margin: Mapping[str, Array], other: M
     found = Undecided({name: np.zeros(each.shape, bool) for name, each in margin.items()})
     with np.errstate(all="ignore"):
         for pair in EDGES[op](exact):
-            sides = [side for side in pair if isinstance(side, Elements) and side.name in margin]
+            sides = [side for side in pair if isinstance(side, ArgumentElements) and side.name in margin]
             gap, there = (_gap(pair, values) for values in (exact, {**exact, **other}))
             reach = sum((side.of(margin) for side in sides), np.zeros(()))
             close = (np.abs(gap) <= reach) & (reach > 0)
@@ -68,16 +68,16 @@ def undecided(op: str, exact: OpArguments, margin: Mapping[str, Array], other: M
 
 
 def _gap(pair: Pair, arguments: OpArguments) -> Array:
-    first, second = (side.of(arguments) if isinstance(side, Elements) else side for side in pair)
+    first, second = (side.of(arguments) if isinstance(side, ArgumentElements) else side for side in pair)
     return np.asarray(first - second)
 
 
 # --- what ops compare
 
 
-def _all(arguments: OpArguments, name: str) -> Elements:
+def _all(arguments: OpArguments, name: str) -> ArgumentElements:
     array: Array = arguments[name]
-    return Elements(name, np.arange(array.size).reshape(array.shape))
+    return ArgumentElements(name, np.arange(array.size).reshape(array.shape))
 
 
 def _with(*numbers: float, name: str = "self") -> Compares:
@@ -106,7 +106,7 @@ def _with_arguments(*names: str, name: str = "self") -> Compares:
 
 def _broadcast(given: OpArguments, first: str, second: str) -> Pair:
     one, two = np.broadcast_arrays(_all(given, first).at, _all(given, second).at)
-    return Pair(Elements(first, one), Elements(second, two))
+    return Pair(ArgumentElements(first, one), ArgumentElements(second, two))
 
 
 def _steps(offset: float, divisor: str = "") -> Compares:
@@ -129,7 +129,7 @@ def _order(given: OpArguments) -> Iterator[Pair]:
     kept = [axis for axis in range(x.ndim) if axis not in axes]
     flat = _all(given, "self").at.transpose(*kept, *axes).reshape(-1, int(np.prod([x.shape[axis] for axis in axes])))
     ordered = np.take_along_axis(flat, np.argsort(x.reshape(-1)[flat], axis=1, kind="stable"), 1)
-    yield Pair(Elements("self", ordered[:, 1:]), Elements("self", ordered[:, :-1]))
+    yield Pair(ArgumentElements("self", ordered[:, 1:]), ArgumentElements("self", ordered[:, :-1]))
 
 
 def _axes(dim: Any, rank: int) -> Sequence[int]:
@@ -147,8 +147,8 @@ def _windows(rank: int) -> Compares:
             if steps > (0,) * rank:  # each pair once
                 shifts = [step * wide for step, wide in zip(steps, apart, strict=True)]
                 yield Pair(
-                    Elements("self", _cut(place, shifts)),
-                    Elements("self", _cut(place, [-shift for shift in shifts])),
+                    ArgumentElements("self", _cut(place, shifts)),
+                    ArgumentElements("self", _cut(place, [-shift for shift in shifts])),
                 )
 
     return pairs
