@@ -158,7 +158,7 @@ class Worker:
         running.line.settimeout(_LOOK)
         patience.handle = running.handle
         codec = wire.PICKLED if self._launch.pickled else wire.PLAIN
-        self._live = live = _Live(running, patience, wire.Line(running.line, codec, patience.idle))
+        self._live = live = _Live(running, patience, wire.Connection(running.line, codec, patience.idle))
         self._ends = weakref.finalize(self, running.end)
         self._conversed(live, self._arguments, lambda message: None, name)
         live.ready = True
@@ -257,7 +257,7 @@ class _Live:
 
     running: Running
     patience: _Patience
-    line: wire.Line
+    line: wire.Connection
     ready: bool = False
 
 
