@@ -17,7 +17,7 @@ from assay.frontends.torch.registry import Builder, Call, Results, aten
 from assay.ir import dtypes
 from assay.ir.dtypes import Array, DType
 from assay.ir.graph import Value
-from assay.ops.definitions.resize import Line, taps_of
+from assay.ops.definitions.resize import ResizeAxis, taps_of
 from assay.ops.parts import scalar_size
 
 _PLAIN: Mapping[str, Any] = {
@@ -81,7 +81,7 @@ def _enter_weighted(name: str, fixed: Mapping[str, Any]) -> None:
     ) -> Results:
         how = _how(b, shape[2:], output, align, (*scales, *named.values()), fixed["antialias"])
         pairs = list(zip(_known(b, shape[2:]), _known(b, output), strict=True))
-        lines = [Line(old, new, _growth(old, new, how["scales"], i)) for i, (old, new) in enumerate(pairs)]
+        lines = [ResizeAxis(old, new, _growth(old, new, how["scales"], i)) for i, (old, new) in enumerate(pairs)]
         return _transposed(b, n, grad, [_matrix(line.size, taps_of(line, {**fixed, **how})) for line in lines])
 
 
@@ -187,7 +187,7 @@ def _as_resize(
     before, after, found = ([np.asarray(value) for value in side] for side in sides)
     ratios = _ratios([int(o) for o in before], [int(s) for s in after], factors)
     for i, expected in enumerate(found):
-        line = Line(int(before[i]), int(after[i]), _growth(int(before[i]), int(after[i]), ratios, i))
+        line = ResizeAxis(int(before[i]), int(after[i]), _growth(int(before[i]), int(after[i]), ratios, i))
         if not np.array_equal(taps_of(line, attrs).positions[:, 0], expected):
             return None
     return b.resize(x, sizes(b, new), axes=tuple(range(2, b.rank(x))), scales=ratios, **attrs)
