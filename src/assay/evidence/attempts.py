@@ -13,7 +13,7 @@ import numpy as np
 
 from assay.errors import AssayError
 from assay.evidence.engines import Engine, ModelOnTarget, engine
-from assay.evidence.peers import Model
+from assay.evidence.peers import ModelSource
 from assay.evidence.reasons import summary
 from assay.processes import Handler, Worker, WorkerDied, WorkerFailed, WorkerLimits
 
@@ -50,7 +50,7 @@ class Attempt:
     fallbacks: tuple[str, ...] = ()
 
 
-def attempt(who: Engine, model: Model, feeds: Sequence[Mapping[str, Any]]) -> Attempt:
+def attempt(who: Engine, model: ModelSource, feeds: Sequence[Mapping[str, Any]]) -> Attempt:
     """Load the model and run it on every set of feeds; never raises. `seconds` counts both."""
     started = time.perf_counter()
     stage = "load"
@@ -87,7 +87,7 @@ class IsolatedAttempts:
     def __init__(self, spec: str, timeout: float = 600.0, service: Callable[[str], Handler] = service) -> None:
         self._worker = Worker(service, spec, limits=WorkerLimits(seconds=timeout), pickled=True)
 
-    def attempt(self, model: Model, feeds: Sequence[Mapping[str, Any]]) -> Attempt:
+    def attempt(self, model: ModelSource, feeds: Sequence[Mapping[str, Any]]) -> Attempt:
         """As `attempt`, with `crash` and `timeout` as further ways to fail."""
         started = time.perf_counter()
         try:

@@ -20,12 +20,12 @@ from assay.frontends.onnx import load
 from assay.ir.dims import UNKNOWN, Dim, evaluate, symbols
 from assay.ir.graph import Graph
 from assay.ir.types import OptionalType, SequenceType, TensorType, Type
-from assay.limits import WorkerLimits as ModelLimits
+from assay.limits import Limits
 from assay.ops.samples import draw
 from assay.processes import Handler, Worker, WorkerFailed, WorkerLimits, run_jobs
 from assay.runtime.session import Session, SessionOptions
 
-TIGHT = ModelLimits(
+TIGHT = Limits(
     model_bytes=1 << 20,
     nodes=2_000,
     nesting=16,

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from assay.evidence.machine import DISTURBED
 from assay.evidence.records.schema import STATUSES
-from assay.evidence.report.base import UNKNOWN, Base, Failure, said
+from assay.evidence.report.base import UNKNOWN, Base, FailureKey, said
 from assay.evidence.report.cells import Cell, Column, Kind, Link, Table, number, written
 from assay.evidence.report.charts import Chart, accuracy_chart, plan_chart, speed_chart, status_chart
 from assay.evidence.report.failures import Blockers
@@ -224,7 +224,7 @@ def _cause_pages(base: Base, tables: Mapping[str, Table]) -> Iterator[Page]:
         yield Page(path, said(failure), tuple(blocks), "cause")
 
 
-def _fields(failure: Failure) -> Iterator[tuple[str, Cell, Kind]]:
+def _fields(failure: FailureKey) -> Iterator[tuple[str, Cell, Kind]]:
     stage, component, error, message = failure
     yield "Component", component or UNKNOWN, "text"
     yield "Stage", stage, "text"

@@ -21,7 +21,7 @@ from assay.errors import BadFeed, RunFailed
 from assay.runtime.torch.backend import Options, options_from
 from assay.runtime.torch.explain import TorchExplanation, explained
 from assay.runtime.torch.trace_charts import bar_chart
-from assay.runtime.torch.trace_profile import Clock, profile
+from assay.runtime.torch.trace_profile import NodeTimes, profile
 from assay.runtime.torch.trace_raw import raw_graph
 from assay.runtime.torch.watch import Arguments, as_calls, watching
 
@@ -71,7 +71,7 @@ def trace(
     _check_folder(folder, force)
     chosen = options_from(options or {})
     run_model, wanted = _runnable(model, as_calls(calls, args, kwargs))
-    clock = Clock()
+    clock = NodeTimes()
     with watching(run_model, options=chosen, dynamic=dynamic, train=None, backward=backward) as (seen, run):
         for arguments in wanted:
             run(arguments)
