@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from assay.evidence.report.cells import NUMERIC, Cell, CellCache, Column, Kind, Link, Table, order, written
 from assay.evidence.report.charts import Chart
 from assay.evidence.report.checks import Check
-from assay.evidence.report.pages import SECTIONS, Block, Facts, Page
+from assay.evidence.report.pages import SECTIONS, Facts, Page, PageBlock
 
 if TYPE_CHECKING:
     import jinja2
@@ -73,11 +73,11 @@ def as_html(page: Page, report: str, failed: tuple[Check, ...] = (), known: Cell
     )
 
 
-def _kind(block: Block) -> str:
+def _kind(block: PageBlock) -> str:
     return type(block).__name__.lower()
 
 
-def _body(block: Block, up: str, known: CellCache) -> Markup:
+def _body(block: PageBlock, up: str, known: CellCache) -> Markup:
     if isinstance(block, Table):
         return _table(block, up, known)
     if isinstance(block, Chart):

@@ -9,7 +9,7 @@ from dataclasses import replace
 from assay.evidence.report.cells import NUMERIC, Cell, CellCache, Kind, Link, Table, written
 from assay.evidence.report.charts import Chart
 from assay.evidence.report.checks import Check
-from assay.evidence.report.pages import HOME, SECTIONS, Block, Facts, Page, Remark
+from assay.evidence.report.pages import HOME, SECTIONS, Facts, Page, PageBlock, Remark
 
 _LISTED = 60
 """How many links a cell lists; the data files have all."""
@@ -87,7 +87,7 @@ def _page(page: Page, failed: tuple[Check, ...], known: CellCache, steps: str = 
         yield "This page is generated: do not edit it. `assay report` writes every table as CSV and JSON too."
 
 
-def _block(block: Block, up: str, known: CellCache) -> Iterator[str]:
+def _block(block: PageBlock, up: str, known: CellCache) -> Iterator[str]:
     if isinstance(block, Table):
         yield from _table(block, up, known)
     elif isinstance(block, Chart):
