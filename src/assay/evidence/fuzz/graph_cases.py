@@ -22,7 +22,7 @@ from assay.ir.types import TensorType
 from assay.ops import CORE
 from assay.ops.builder import Builder
 from assay.ops.registry import OpDef, Sample
-from assay.targets.reference.interpreter import make_kernel
+from assay.targets.reference.interpreter import node_function
 
 Rng = np.random.Generator
 Values = dict[Value, Any]
@@ -66,7 +66,7 @@ def compute(nodes: Iterable[Node], values: Values) -> None:
         arguments = [None if value is None else values[value] for value in node.inputs]
         try:
             with np.errstate(all="ignore"):
-                results = make_kernel(CORE[node.op], node, "exact")(arguments)
+                results = node_function(CORE[node.op], node, "exact")(arguments)
         except Exception as error:
             raise NotComputed(node.op, error) from error
         values.update(zip(node.outputs, results, strict=True))
