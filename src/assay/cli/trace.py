@@ -121,7 +121,7 @@ def _imported(name: str, run: Any) -> Any:
 
 def _made(text: str, module: ModuleType, name: str) -> tuple[Any, list[Any]]:
     """What a factory returns: (model, args) or (model, args, kwargs)."""
-    from assay.runtime.torch.watch import Arguments
+    from assay.runtime.torch.watch import CallArguments
 
     factory = getattr(module, name, None)
     if not callable(factory):
@@ -134,4 +134,4 @@ def _made(text: str, module: ModuleType, name: str) -> tuple[Any, list[Any]]:
     if not callable(model) or not isinstance(args, tuple | list) or not isinstance(kwargs, dict):
         hint = "return (model, (argument, …)) or (model, (argument, …), {name: argument})"
         raise BadFeed(f"'{text}' returned no model with its arguments", hint=hint)
-    return model, [Arguments(tuple(cast("list[Any]", args)), cast("dict[str, Any]", kwargs))]
+    return model, [CallArguments(tuple(cast("list[Any]", args)), cast("dict[str, Any]", kwargs))]

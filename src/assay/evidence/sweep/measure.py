@@ -29,7 +29,7 @@ from assay.evidence.sweep.machine import peak_memory
 from assay.evidence.sweep.subjects import Results, Subject, make_subject
 from assay.runtime.torch.backend import Options
 from assay.runtime.torch.explain import GraphBreak, explained
-from assay.runtime.torch.watch import Arguments, Run, Watched, watching
+from assay.runtime.torch.watch import CallArguments, ModelCall, Watched, watching
 
 _PATIENCE = 10.0
 """Seconds after which timed runs end, if there were enough of them."""
@@ -161,7 +161,7 @@ def _p95(seconds: list[float]) -> float:
     return statistics.quantiles(seconds, n=20, method="inclusive")[-1] if len(seconds) > 1 else seconds[0]
 
 
-def _region(subject: Subject, options: Options) -> AbstractContextManager[tuple[Watched, Run]]:
+def _region(subject: Subject, options: Options) -> AbstractContextManager[tuple[Watched, ModelCall]]:
     return watching(
         subject.compiled,
         options=options,
@@ -172,11 +172,11 @@ def _region(subject: Subject, options: Options) -> AbstractContextManager[tuple[
     )
 
 
-def _calling(subject: Subject, run: Run, *, fused: bool = True) -> Callable[..., Any]:
+def _calling(subject: Subject, run: ModelCall, *, fused: bool = True) -> Callable[..., Any]:
     """A watched call, which goes backward by itself, as one that gives plain results."""
 
     def call(*args: Any, **inputs: Any) -> Any:
-        outcome = run(Arguments(args, inputs), fused=fused)
+        outcome = run(CallArguments(args, inputs), fused=fused)
         return outcome.detach() if isinstance(outcome, Tensor) else outcome
 
     return subject.through(call)

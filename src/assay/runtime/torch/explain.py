@@ -21,7 +21,7 @@ from assay.runtime.torch.accounts import (
 )
 from assay.runtime.torch.backend import Options, options_from
 from assay.runtime.torch.graphs import CompiledGraph, Phase
-from assay.runtime.torch.watch import Break, Failure, Watched, as_calls, watching
+from assay.runtime.torch.watch import Break, GuardFailure, Watched, as_calls, watching
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ _WORDS = tuple(
 
 def _grouped_failures(seen: Watched) -> tuple[Recompile, ...]:
     """One entry for each compilation, with what every earlier compilation lacked."""
-    groups: dict[str, list[Failure]] = {}
+    groups: dict[str, list[GuardFailure]] = {}
     for failure in seen.failures:
         groups.setdefault(failure.compilation, []).append(failure)
     rows: list[Recompile] = []
@@ -263,7 +263,7 @@ def _in_words(guard: str) -> str:
     return f"the guard `{code}` does not hold"
 
 
-def _function(failure: Failure) -> str:
+def _function(failure: GuardFailure) -> str:
     resumed = re.fullmatch(r"torch_dynamo_resume_in_(.+)_at_(\d+)", failure.function)
     return f"{resumed[1]} from line {resumed[2]} on" if resumed else failure.function
 
