@@ -33,7 +33,7 @@ from assay.targets.cpu.registry import KERNELS
 from assay.targets.cpu.tape import encode
 from assay.targets.shared.planner import Planner
 from assay.targets.shared.tape import Step
-from assay.targets.shared.views import Buffer, View
+from assay.targets.shared.views import Storage, View
 
 FOLDER = Path(__file__).parent / "golden"
 TARGET = CpuTarget("exact", DEFAULT)
@@ -83,7 +83,7 @@ def tape(graph: Graph) -> str:
     )
 
 
-def line(step: Step, order: tuple[Step, ...], names: dict[Buffer, str]) -> str:
+def line(step: Step, order: tuple[Step, ...], names: dict[Storage, str]) -> str:
     """One step."""
     kernel = "-" if step.kernel is None else digest(step.kernel.source.encode())
     grid = f"{step.rows} × {step.cols} by {step.row_grain} × {step.col_grain}, work {step.work}, scratch {step.scratch}"
@@ -93,7 +93,7 @@ def line(step: Step, order: tuple[Step, ...], names: dict[Buffer, str]) -> str:
     return " | ".join([step.control.name, kernel, views, numbers, grid, f"writes {step.writes}", *leads])
 
 
-def place(view: View, names: dict[Buffer, str]) -> str:
+def place(view: View, names: dict[Storage, str]) -> str:
     """Where a view lies: its buffer and bytes, its dtype, sizes, strides and offset."""
     sizes, strides = (" ".join(map(str, dims)) for dims in (view.shape, view.strides))
     return f"{names[view.buffer]}:{view.buffer.bytes} {view.dtype} [{sizes}] by [{strides}] at {view.offset}"

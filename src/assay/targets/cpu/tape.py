@@ -13,7 +13,7 @@ from assay.targets.shared.arena import arena_buffers
 from assay.targets.shared.artifacts import Kernel
 from assay.targets.shared.sizes import Sizes
 from assay.targets.shared.tape import Step, Tape, liveness
-from assay.targets.shared.views import Buffer
+from assay.targets.shared.views import Storage
 
 _SIZE_OP = np.dtype([("op", "i4"), ("a", "i4"), ("b", "i4")])
 _BUFFER = np.dtype([("bytes", "i4"), ("from", "i4"), ("to", "i4")])
@@ -42,7 +42,7 @@ class Encoded:
     """What the header points to."""
 
 
-def encode(tape: Tape, error_buffer: Buffer, addresses: dict[Kernel, int], limit: int) -> Encoded:
+def encode(tape: Tape, error_buffer: Storage, addresses: dict[Kernel, int], limit: int) -> Encoded:
     """The tape as tables. `addresses` says where the kernels are, `limit` how many bytes one buffer may have."""
     order = tape.order
     lives = liveness(tape)

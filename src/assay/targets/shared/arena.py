@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from assay.targets.shared.views import Buffer
+from assay.targets.shared.views import Storage
 
 LINE = 64
 """Bytes; buffers begin at multiples of it."""
@@ -26,7 +26,7 @@ class Layout(NamedTuple):
     bytes: int
 
 
-def arena_buffers(lives: Mapping[Buffer, tuple[int, int]]) -> list[Buffer]:
+def arena_buffers(lives: Mapping[Storage, tuple[int, int]]) -> list[Storage]:
     """The buffers that no caller provides, in the order of their first use."""
     return sorted((buffer for buffer in lives if not buffer.given), key=lambda buffer: lives[buffer][0])
 

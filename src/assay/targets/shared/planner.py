@@ -21,7 +21,7 @@ from assay.targets.shared.kernels import KernelTable
 from assay.targets.shared.sizes import Sizes
 from assay.targets.shared.tape import Control, Step, Tape
 from assay.targets.shared.tensors import dtype_of, shape_of
-from assay.targets.shared.views import Buffer, View, dense_strides
+from assay.targets.shared.views import Storage, View, dense_strides
 
 
 class Planner:
@@ -44,8 +44,8 @@ class Planner:
         self.graph, self.constants, self.limits, self.kernels = graph, constants, limits, kernels
         self.sources = symbol_sources(graph)
         self.tape = Tape(Sizes(list(self.sources)))
-        self.errors = Buffer(0, given=True)
-        self.made: list[Buffer] = []
+        self.errors = Storage(0, given=True)
+        self.made: list[Storage] = []
         self._views: dict[Value, View] = {}
         for value in graph.inputs:
             self._views[value] = _provided(value)
@@ -55,7 +55,7 @@ class Planner:
         self._readers = _readers(graph, kernels)
         self._ends = {value for each in _with_bodies(graph) for value in each.outputs}
         self._handed_out = _handed_out(graph, kernels)
-        self._outside: set[Buffer] = set()
+        self._outside: set[Storage] = set()
         self._nodes: tuple[Node, ...] = ()
         self._required: set[tuple[Dim, int]] = set()
         self._planned: set[Node] = set()
@@ -153,7 +153,7 @@ class Planner:
         self.tape.steps.append(made)
         return made
 
-    def host(self, buffer: Buffer) -> Step | None:
+    def host(self, buffer: Storage) -> Step | None:
         """The call that makes `buffer`, if it hands its parts on and may as well run right now."""
         steps = self.tape.steps
         for at in range(len(steps) - 1, -1, -1):
@@ -226,7 +226,7 @@ class Planner:
 
     def _fresh(self, dtype: DType, shape: Sequence[Dim], order: Sequence[int] | None, given: bool) -> View:
         size = product(shape) * dtype.numpy.itemsize
-        buffer = Buffer(size if le(0, size) else dim_max(size, 0), given)
+        buffer = Storage(size if le(0, size) else dim_max(size, 0), given)
         if given:
             self.made.append(buffer)
         return View(buffer, dtype, tuple(shape), dense_strides(shape, order))
@@ -248,7 +248,7 @@ class Planner:
 def _provided(value: Value) -> View:
     """An input, which comes in row-major order."""
     shape = shape_of(value)
-    return View(Buffer(0, given=True), dtype_of(value), shape, dense_strides(shape))
+    return View(Storage(0, given=True), dtype_of(value), shape, dense_strides(shape))
 
 
 def _strides(array: Array) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from assay.ir.dims import Dim
 from assay.ir.graph import Node
 from assay.targets.shared.artifacts import Kernel
 from assay.targets.shared.sizes import Sizes
-from assay.targets.shared.views import Buffer, View
+from assay.targets.shared.views import Storage, View
 
 
 class Control(IntEnum):
@@ -59,11 +59,11 @@ class Step:
         """The step, and the one that goes on with its result."""
         return [self] if self.continued is None else [self, self.continued]
 
-    def touches(self, buffer: Buffer) -> bool:
+    def touches(self, buffer: Storage) -> bool:
         """Whether the call reads or writes `buffer`."""
         return any(view.buffer is buffer for view in self.operands)
 
-    def written(self) -> list[Buffer]:
+    def written(self) -> list[Storage]:
         """The buffers that the call writes to."""
         return [view.buffer for view in self.operands[len(self.operands) - self.writes :]]
 
@@ -74,7 +74,7 @@ class Tape:
 
     sizes: Sizes
     steps: list[Step] = field(default_factory=list[Step])
-    given: list[Buffer] = field(default_factory=list[Buffer])
+    given: list[Storage] = field(default_factory=list[Storage])
     errors: list[tuple[Node, str]] = field(default_factory=list[tuple[Node, str]])
     """What each error cell stands for."""
 
@@ -84,7 +84,7 @@ class Tape:
         return [part for step in self.steps for part in step.parts]
 
 
-def liveness(tape: Tape) -> dict[Buffer, tuple[int, int]]:
+def liveness(tape: Tape) -> dict[Storage, tuple[int, int]]:
     """The first and the last step of `tape.order` that touches each buffer.
 
     A continuation counts from the step that it belongs to. What is touched within a loop and outside of it lives for
@@ -92,7 +92,7 @@ def liveness(tape: Tape) -> dict[Buffer, tuple[int, int]]:
     """
     order = tape.order
     index = {id(step): at for at, step in enumerate(order)}
-    lives: dict[Buffer, tuple[int, int]] = {}
+    lives: dict[Storage, tuple[int, int]] = {}
     for step in tape.steps:
         for part in step.parts:
             for view in part.operands:

@@ -13,7 +13,7 @@ TYPICAL = 97
 
 
 @dataclass(eq=False, slots=True)
-class Buffer:
+class Storage:
     """A piece of memory; `given` if the caller of the program provides it, else it lies in the arena."""
 
     bytes: Dim
@@ -24,7 +24,7 @@ class Buffer:
 class View:
     """A tensor in a buffer. Strides and offset count elements."""
 
-    buffer: Buffer
+    buffer: Storage
     dtype: DType
     shape: tuple[Dim, ...]
     strides: tuple[Dim, ...]
