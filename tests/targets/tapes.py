@@ -67,7 +67,7 @@ def tape(graph: Graph) -> str:
     addresses = {kernel: number_of(kernel.source) for kernel in kernels}
     encoded = encode(plan.tape, plan.errors, addresses, DEFAULT.tensor_bytes)
     size_ops, _, buffers, operands, *_ = encoded.tables
-    used = (view.buffer for step in encoded.order for view in step.operands)
+    used = (view.storage for step in encoded.order for view in step.operands)
     names = {buffer: f"b{index}" for index, buffer in enumerate(plan.tape.given, start=1)}
     names.update((buffer, f"b{index}") for buffer, index in zip(used, operands["buffer"], strict=True))
     tables = digest(*(table.tobytes() for table in encoded.tables))
@@ -96,7 +96,7 @@ def line(step: Step, order: tuple[Step, ...], names: dict[Storage, str]) -> str:
 def place(view: View, names: dict[Storage, str]) -> str:
     """Where a view lies: its buffer and bytes, its dtype, sizes, strides and offset."""
     sizes, strides = (" ".join(map(str, dims)) for dims in (view.shape, view.strides))
-    return f"{names[view.buffer]}:{view.buffer.bytes} {view.dtype} [{sizes}] by [{strides}] at {view.offset}"
+    return f"{names[view.storage]}:{view.storage.bytes} {view.dtype} [{sizes}] by [{strides}] at {view.offset}"
 
 
 def number_of(text: str) -> int:

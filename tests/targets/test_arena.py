@@ -14,7 +14,7 @@ from assay.ir.dtypes import u8
 from assay.limits import DEFAULT
 from assay.targets.cpu.tape import encode
 from assay.targets.cpu.toolchain import shared_toolchain
-from assay.targets.shared.arena import LINE, Layout, Piece, arena_buffers, lay_out
+from assay.targets.shared.arena import LINE, Layout, Piece, arena_storages, lay_out
 from assay.targets.shared.artifacts import Kernel
 from assay.targets.shared.sizes import Sizes
 from assay.targets.shared.tape import Step, Tape, liveness
@@ -37,7 +37,7 @@ def random_tape(rng: np.random.Generator) -> Tape:
 def pieces_of(tape: Tape, n: int) -> list[Piece]:
     """The buffers of the arena in the order in which the machine has them."""
     lives = liveness(tape)
-    return [Piece(evaluate(buffer.bytes, {"n": n}) or 0, *lives[buffer]) for buffer in arena_buffers(lives)]
+    return [Piece(evaluate(buffer.bytes, {"n": n}) or 0, *lives[buffer]) for buffer in arena_storages(lives)]
 
 
 class Frame(ctypes.Structure):

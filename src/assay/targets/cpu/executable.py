@@ -64,8 +64,8 @@ class CpuExecutable:
         self._constants = list(constants.values())
         self._places = [0] * len(graph.inputs) + [address(array) for array in self._constants] + [0] * len(plan.made)
         self._sources = list(plan.sources.values())
-        kept = {view.buffer for view in plan.outputs}
-        self.addressed = {at for at, value in enumerate(graph.inputs) if plan.view(value).buffer not in kept}
+        kept = {view.storage for view in plan.outputs}
+        self.addressed = {at for at, value in enumerate(graph.inputs) if plan.view(value).storage not in kept}
         self._given: list[Any] = [None] * len(graph.inputs)
         """What is given for all runs; None for what each run is given."""
         self._open: Sequence[int] = range(len(graph.inputs))
@@ -214,9 +214,9 @@ class _Results:
 
     def __init__(self, plan: Planner) -> None:
         slot = plan.tape.sizes.slot
-        given = {buffer: index for index, buffer in enumerate(plan.tape.given)}
-        self.blocks = [slot(buffer.bytes) for buffer in plan.made]
-        self.views = [(given[view.buffer], view) for view in plan.outputs]
+        given = {storage: index for index, storage in enumerate(plan.tape.given)}
+        self.blocks = [slot(storage.bytes) for storage in plan.made]
+        self.views = [(given[view.storage], view) for view in plan.outputs]
         wanted = [slot(dim) for view in plan.outputs for dim in (view.offset, *view.shape, *view.strides)]
         self.slots = np.array([*self.blocks, *wanted], np.int32)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.targets.shared.arena import arena_buffers
+from assay.targets.shared.arena import arena_storages
 from assay.targets.shared.artifacts import Kernel
 from assay.targets.shared.sizes import Sizes
 from assay.targets.shared.tape import Step, Tape, liveness
@@ -42,20 +42,20 @@ class Encoded:
     """What the header points to."""
 
 
-def encode(tape: Tape, error_buffer: Storage, addresses: dict[Kernel, int], limit: int) -> Encoded:
-    """The tape as tables. `addresses` says where the kernels are, `limit` how many bytes one buffer may have."""
+def encode(tape: Tape, error_storage: Storage, addresses: dict[Kernel, int], limit: int) -> Encoded:
+    """The tape as tables. `addresses` says where the kernels are, `limit` how many bytes one storage may have."""
     order = tape.order
     lives = liveness(tape)
-    buffers = [error_buffer, *tape.given, *arena_buffers(lives)]
-    place = {buffer: index for index, buffer in enumerate(buffers)}
+    storages = [error_storage, *tape.given, *arena_storages(lives)]
+    place = {storage: index for index, storage in enumerate(storages)}
     sizes = tape.sizes
     operands = [
-        (place[view.buffer], sizes.slot(view.offset), view.dtype.numpy.itemsize) for s in order for view in s.operands
+        (place[view.storage], sizes.slot(view.offset), view.dtype.numpy.itemsize) for s in order for view in s.operands
     ]
     numbers = [sizes.slot(number) for s in order for number in s.numbers]
     reals = [number for s in order for number in s.floats]
     rows = _step_rows(order, sizes, addresses)
-    table = [(sizes.slot(b.bytes), *((-1, -1) if b.given or b is error_buffer else lives[b])) for b in buffers]
+    table = [(sizes.slot(b.bytes), *((-1, -1) if b.given or b is error_storage else lives[b])) for b in storages]
     tables = (
         np.array(sizes.ops, _SIZE_OP),
         np.array(sizes.constants, np.int64),
@@ -65,7 +65,7 @@ def encode(tape: Tape, error_buffer: Storage, addresses: dict[Kernel, int], limi
         np.array(reals, np.float64),
         np.array(rows, _STEP),
     )
-    counts = (len(sizes.symbols), len(sizes.ops), len(buffers), len(order), len(operands), len(numbers))
+    counts = (len(sizes.symbols), len(sizes.ops), len(storages), len(order), len(operands), len(numbers))
     header = _Header(*counts, len(tape.errors), 0, limit, *(each.ctypes.data for each in tables))
     return Encoded(header, tuple(order), tables)
 

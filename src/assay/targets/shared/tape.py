@@ -59,18 +59,18 @@ class Step:
         """The step, and the one that goes on with its result."""
         return [self] if self.continued is None else [self, self.continued]
 
-    def touches(self, buffer: Storage) -> bool:
-        """Whether the call reads or writes `buffer`."""
-        return any(view.buffer is buffer for view in self.operands)
+    def touches(self, storage: Storage) -> bool:
+        """Whether the call reads or writes `storage`."""
+        return any(view.storage is storage for view in self.operands)
 
     def written(self) -> list[Storage]:
-        """The buffers that the call writes to."""
-        return [view.buffer for view in self.operands[len(self.operands) - self.writes :]]
+        """The storages that the call writes to."""
+        return [view.storage for view in self.operands[len(self.operands) - self.writes :]]
 
 
 @dataclass(slots=True)
 class Tape:
-    """Steps with the memory they work on; `given` lists the caller's buffers in the order it must provide them."""
+    """Steps with the memory they work on; `given` lists the caller's storages in the order it must provide them."""
 
     sizes: Sizes
     steps: list[Step] = field(default_factory=list[Step])
@@ -85,7 +85,7 @@ class Tape:
 
 
 def liveness(tape: Tape) -> dict[Storage, tuple[int, int]]:
-    """The first and the last step of `tape.order` that touches each buffer.
+    """The first and the last step of `tape.order` that touches each storage.
 
     A continuation counts from the step that it belongs to. What is touched within a loop and outside of it lives for
     all of the loop: another round may read it.
@@ -96,11 +96,11 @@ def liveness(tape: Tape) -> dict[Storage, tuple[int, int]]:
     for step in tape.steps:
         for part in step.parts:
             for view in part.operands:
-                first, last = lives.get(view.buffer, (index[id(step)], 0))
-                lives[view.buffer] = first, max(last, index[id(part)])
+                first, last = lives.get(view.storage, (index[id(step)], 0))
+                lives[view.storage] = first, max(last, index[id(part)])
     loops = [(index[id(step.target)], index[id(step)]) for step in order if step.control is Control.NEXT]
     for begin, end in loops:  # those inside of others first, as they end first
-        for buffer, (first, last) in lives.items():
+        for storage, (first, last) in lives.items():
             if first <= end and last >= begin and not begin < first <= last < end:
-                lives[buffer] = min(first, begin), max(last, end)
+                lives[storage] = min(first, begin), max(last, end)
     return lives

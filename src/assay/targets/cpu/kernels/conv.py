@@ -117,12 +117,12 @@ def _plain_weights(p: Planner, node: Node) -> _Weights:
     if each == 1 and channels == groups and not dots:
         dense = p.dense(node.inputs[1])
         panels = p.temporary(w.dtype, (-(-channels // width), depth, width))
-        pack(p, View(dense.buffer, w.dtype, (1, depth, channels), (0, 1, depth), dense.offset), panels)
+        pack(p, View(dense.storage, w.dtype, (1, depth, channels), (0, 1, depth), dense.offset), panels)
         return _Weights(panels, kernel, channels, packed=True)
     if depth > _DEEPEST and not dots:
         dense, out = p.dense(node.inputs[1], (0, *range(2, w.rank), 1)), channels // groups
         panels = p.temporary(w.dtype, (groups, -(-out // width), depth, width))
-        matrices = View(dense.buffer, w.dtype, (groups, depth, out), (out * depth, 1, depth), dense.offset)
+        matrices = View(dense.storage, w.dtype, (groups, depth, out), (out * depth, 1, depth), dense.offset)
         pack(p, matrices, panels)
         return _Weights(panels, kernel, channels, packed=True)
     shape = (channels, each, math.prod(kernel))

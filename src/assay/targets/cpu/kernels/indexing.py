@@ -211,8 +211,8 @@ def _prepared(p: Planner, node: Node, read: Sequence[View]) -> View:
     source = node.inputs[0]
     assert source is not None
     x, result = p.view(source), p.result(node.outputs[0])
-    alone = all(view.buffer is not x.buffer for view in read)
-    if not result.buffer.given and x.is_dense and alone and p.is_last_reader(source):
+    alone = all(view.storage is not x.storage for view in read)
+    if not result.storage.given and x.is_dense and alone and p.is_last_reader(source):
         p.alias(node.outputs[0], x)
         return x
     p.copy(x, result)

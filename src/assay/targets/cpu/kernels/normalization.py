@@ -107,7 +107,7 @@ def _parameter(p: Planner, value: Value | None, x: View, axis: int) -> View | No
     view = p.view(value)
     above = max(view.rank - (x.rank - axis), 0)
     if all(size == 1 for size in view.shape[:above]):
-        view = View(view.buffer, view.dtype, view.shape[above:], view.strides[above:], view.offset)
+        view = View(view.storage, view.dtype, view.shape[above:], view.strides[above:], view.offset)
     expanded = view.expanded(x.shape[axis:] if view.rank <= x.rank - axis else x.shape)
     return expanded if expanded.is_dense else p.copied(expanded)
 
