@@ -87,7 +87,7 @@ def line(step: Step, order: tuple[Step, ...], names: dict[Storage, str]) -> str:
     """One step."""
     kernel = "-" if step.kernel is None else digest(step.kernel.source.encode())
     grid = f"{step.rows} × {step.cols} by {step.row_grain} × {step.col_grain}, work {step.work}, scratch {step.scratch}"
-    leads = [f"{what} {order.index(to)}" for what, to in (("then", step.continued), ("to", step.target)) if to]
+    leads = [f"{what} {order.index(to)}" for what, to in (("then", step.epilogue), ("to", step.target)) if to]
     views = ", ".join(place(view, names) for view in step.operands)
     numbers = f"({', '.join(map(str, step.numbers))}) {step.floats}"
     return " | ".join([step.control.name, kernel, views, numbers, grid, f"writes {step.writes}", *leads])

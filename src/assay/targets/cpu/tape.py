@@ -72,12 +72,12 @@ def encode(tape: Tape, error_storage: Storage, addresses: dict[Kernel, int], lim
 
 def _step_rows(order: Sequence[Step], sizes: Sizes, addresses: dict[Kernel, int]) -> list[tuple[int, ...]]:
     index = {id(step): at for at, step in enumerate(order)}
-    attached = {id(step.continued) for step in order if step.continued is not None}
+    attached = {id(step.epilogue) for step in order if step.epilogue is not None}
     rows: list[tuple[int, ...]] = []
     operands = numbers = floats = 0
     for s in order:
         grid = (s.rows, s.cols, s.row_grain, s.col_grain, s.work, s.scratch)
-        next_step = s.target if s.continued is None else s.continued
+        next_step = s.target if s.epilogue is None else s.epilogue
         then = -1 if next_step is None else index[id(next_step)]
         address = 0 if s.kernel is None else addresses[s.kernel]
         start = (address, operands, numbers, floats, then, int(id(s) in attached))

@@ -141,15 +141,15 @@ class Planner:
         floats: Sequence[float] = (),
         scratch: Dim = 0,
         writes: int = 1,
-        may_continue: bool = False,
+        takes_epilogue: bool = False,
     ) -> Step:
         """Call a kernel on a grid of rows × cols; the last `writes` operands are written, the others read.
 
         Threads take parts that are multiples of the grains; `work` is about the number of operations per cell of the
-        grid. A kernel that `may_continue` hands each part of its one result on when it is finished.
+        grid. A kernel that `takes_epilogue` hands each part of its one result on when it is finished.
         """
         grid = (rows, cols, row_grain, col_grain, work, scratch)
-        made = Step(kernel, list(operands), list(numbers), list(floats), *grid, writes, may_continue, self._nodes)
+        made = Step(kernel, list(operands), list(numbers), list(floats), *grid, writes, takes_epilogue, self._nodes)
         self.tape.steps.append(made)
         return made
 
@@ -162,17 +162,17 @@ class Planner:
             if steps[at].control is not Control.RUN:
                 return None
             if storage in steps[at].written():
-                free = steps[at].may_continue and steps[at].continued is None
+                free = steps[at].takes_epilogue and steps[at].epilogue is None
                 return steps[at] if free and _may_wait(steps[at], steps[at + 1 :]) else None
             if steps[at].touches(storage):
                 return None
         return None
 
     def attach(self, host: Step) -> None:
-        """Make the latest call the continuation of `host`, which moves to its place."""
+        """Make the latest call the epilogue of `host`, which moves to its place."""
         latest = self.tape.steps.pop()
         self.tape.steps.remove(host)
-        host.continued = latest
+        host.epilogue = latest
         self.tape.steps.append(host)
 
     def require(self, node: Node, *conditions: Condition) -> None:

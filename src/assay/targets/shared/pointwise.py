@@ -1,7 +1,7 @@
 """Elementwise nodes as loops: one unit of them is one kernel that reads each input and writes each result once.
 
 The loops run over the axes in the order in which the results lie in memory. A unit that goes on with the result of a
-matrix product or a convolution becomes the continuation of that call.
+matrix product or a convolution becomes the epilogue of that call.
 """
 
 from __future__ import annotations

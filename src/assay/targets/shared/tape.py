@@ -33,7 +33,7 @@ class Control(IntEnum):
 class Step:
     """One kernel call; the last `writes` operands are written, the others read.
 
-    A kernel that `may_continue` hands each part of its result on to `continued`, if there is such a call. A step with
+    A kernel that `takes_epilogue` hands each part of its result on to `epilogue`, if there is such a call. A step with
     another `control` than RUN calls no kernel; it may go on at `target`.
     """
 
@@ -48,16 +48,16 @@ class Step:
     work: Dim
     scratch: Dim
     writes: int = 1
-    may_continue: bool = False
+    takes_epilogue: bool = False
     nodes: tuple[Node, ...] = ()
-    continued: Step | None = None
+    epilogue: Step | None = None
     control: Control = Control.RUN
     target: Step | None = None
 
     @property
     def parts(self) -> list[Step]:
         """The step, and the one that goes on with its result."""
-        return [self] if self.continued is None else [self, self.continued]
+        return [self] if self.epilogue is None else [self, self.epilogue]
 
     def touches(self, storage: Storage) -> bool:
         """Whether the call reads or writes `storage`."""
@@ -80,14 +80,14 @@ class Tape:
 
     @property
     def order(self) -> list[Step]:
-        """The steps in the order in which they run, each followed by its continuation."""
+        """The steps in the order in which they run, each followed by its epilogue."""
         return [part for step in self.steps for part in step.parts]
 
 
 def liveness(tape: Tape) -> dict[Storage, tuple[int, int]]:
     """The first and the last step of `tape.order` that touches each storage.
 
-    A continuation counts from the step that it belongs to. What is touched within a loop and outside of it lives for
+    An epilogue counts from the step that it belongs to. What is touched within a loop and outside of it lives for
     all of the loop: another round may read it.
     """
     order = tape.order

@@ -191,7 +191,7 @@ def _by_channel(p: Planner, s: _Shape, panels: View) -> None:
         row_grain=width,
         col_grain=64,
         work=2 * product(s.kernel),
-        may_continue=True,
+        takes_epilogue=True,
     )
 
 
@@ -207,7 +207,7 @@ def _by_dots(p: Planner, s: _Shape, weights: _Weights) -> None:
         col_grain=weights.channels,
         work=2 * places * view.shape[1],
         scratch=view.shape[0] * view.shape[1] * places * s.x.dtype.numpy.itemsize,
-        may_continue=True,
+        takes_epilogue=True,
     )
 
 
@@ -226,7 +226,7 @@ def _by_windows(p: Planner, s: _Shape, weights: _Weights) -> None:
         col_grain=64 if s.groups == 1 else out * max(64 // out, 1),
         work=2 * places * each,
         scratch=_scratch(s, each, packed=weights.packed),
-        may_continue=True,
+        takes_epilogue=True,
     )
 
 

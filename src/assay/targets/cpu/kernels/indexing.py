@@ -44,10 +44,10 @@ def gather_rows(p: Planner, node: Node, x: View, positions: View, axis: int, res
     if inner == 1:
         kernel = template("gather_elements.h", T=scalar.bits(x.dtype))
         numbers = [size, 1, count, 0, 1, 1, outer, size, 0]
-        p.step(kernel, operands, numbers, rows=outer, cols=count, may_continue=True)
+        p.step(kernel, operands, numbers, rows=outer, cols=count, takes_epilogue=True)
     else:
         kernel, numbers = template("gather.h", T=scalar.bits(x.dtype)), [size, count, inner]
-        p.step(kernel, operands, numbers, rows=outer * count, cols=inner, may_continue=True)
+        p.step(kernel, operands, numbers, rows=outer * count, cols=inner, takes_epilogue=True)
 
 
 def _check_places(p: Planner, node: Node, positions: View, sizes: Sequence[Dim], moved: Dim) -> None:
@@ -141,7 +141,7 @@ def gather_elements(p: Planner, node: Node) -> None:
         ],
         rows=product(outer),
         cols=cols,
-        may_continue=True,
+        takes_epilogue=True,
     )
 
 

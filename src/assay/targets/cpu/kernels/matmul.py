@@ -140,7 +140,7 @@ def matmul_quads(p: Planner, node: Node) -> None:
         row_grain=row_grain,
         col_grain=col_grain,
         work=depth // 2,
-        may_continue=True,
+        takes_epilogue=True,
     )
 
 
@@ -169,7 +169,7 @@ def _multiply(p: Planner, x: View, right: View, strides: Sequence[Dim], out: Vie
         col_grain=col_grain,
         work=2 * x.shape[3],
         scratch=SCRATCH,
-        may_continue=True,
+        takes_epilogue=True,
     )
 
 

@@ -67,7 +67,7 @@ def _exponentials(p: Planner, kind: str, x: Lines, result: View) -> None:
         col_grain=cols if last else _BLOCK,
         work=20 if last and whole else 20 * x.length,
         scratch=x.length * (wide_bytes(x.view.dtype) * (1 if last else _BLOCK)),
-        may_continue=last and whole,
+        takes_epilogue=last and whole,
     )
 
 
@@ -140,7 +140,7 @@ def _norm(
         work=4,
         floats=[node.attrs["epsilon"]],
         scratch=sizes[0] * wide_bytes(x.dtype),
-        may_continue=True,
+        takes_epilogue=True,
     )
 
 
