@@ -42,8 +42,8 @@ class Term:
     dtype: DType
 
 
-Terms: TypeAlias = Term | Sequence[Term]
-ExportRow: TypeAlias = Callable[..., Terms]
+OneOrMoreTerms: TypeAlias = Term | Sequence[Term]
+ExportRow: TypeAlias = Callable[..., OneOrMoreTerms]
 """`(emitter, node, *inputs) -> result(s)`; an absent input is None."""
 
 ROWS: dict[str, ExportRow] = {}
