@@ -14,6 +14,7 @@ from assay.ir.dtypes import COMPLEX, FLOATS, INTEGERS, NUMERIC, TENSORS, Array, 
 from assay.ops import samples as make
 from assay.ops.definitions.complex_parts import ON_COMPLEX, of_any_kind
 from assay.ops.registry import Compute, Tolerance, op
+from assay.ops.samples import Range
 from assay.ops.shapes import broadcasting, same
 
 BITS = (boolean, *INTEGERS)
@@ -27,7 +28,6 @@ Binary: TypeAlias = Callable[[Array, Array], Any]
 UnaryParts: TypeAlias = Callable[[Any, Any], Any]
 BinaryParts: TypeAlias = Callable[[Any, Any, Any], Any]
 OnDims: TypeAlias = Callable[..., Any] | bool
-Range: TypeAlias = tuple[float, float]
 
 _erf = np.frompyfunc(math.erf, 1, 1)
 

@@ -12,11 +12,11 @@ from assay.ir import dtypes
 from assay.ir.dtypes import COMPLEX, FLOATS, Array, DType
 from assay.ops import samples as make
 from assay.ops.registry import Compute, Tolerance, op
+from assay.ops.samples import Range
 from assay.ops.shapes import broadcasting, same
 
 Reference: TypeAlias = Callable[..., Any]
 Parts: TypeAlias = Callable[..., Any]
-Range: TypeAlias = tuple[float, float]
 
 _BITS: dict[DType, DType] = {
     dtypes.f64: dtypes.i64,
