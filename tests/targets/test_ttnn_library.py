@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from assay.errors import NotFound
-from assay.processes import Limits
+from assay.processes import WorkerLimits
 from assay.targets.ttnn import mock, pythons
 from assay.targets.ttnn.cards import CARDS, chosen_card
 from assay.targets.ttnn.library import Checked, Library, LibraryFailed, Refusal
@@ -102,7 +102,7 @@ def test_an_abort_names_its_call_and_the_next_request_works(library: Library) ->
 
 
 def test_a_worker_that_hangs_meets_a_limit(library: Library) -> None:
-    other = Library(installed(), CARDS["n150"], Limits(silence=1.0))
+    other = Library(installed(), CARDS["n150"], WorkerLimits(silence=1.0))
     try:
         other.about()
         assert other.pid is not None

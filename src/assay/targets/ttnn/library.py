@@ -10,7 +10,7 @@ from typing import Any
 
 from assay.errors import RunFailed
 from assay.ir.dtypes import Array
-from assay.processes import Limits, Worker, WorkerFailed
+from assay.processes import Worker, WorkerFailed, WorkerLimits
 from assay.targets.ttnn.cards import Card, chosen_card
 from assay.targets.ttnn.mock import mock_environment, plain_environment
 from assay.targets.ttnn.pythons import Installed, installed
@@ -19,7 +19,7 @@ _SERVICE = f"{Path(__file__).with_name('service.py')}:serve"
 _DRIVER = Path("/dev/tenstorrent")
 _SMALL = 32 << 10
 """Bytes of each core's memory for small things: convolutions and pools want some."""
-PATIENCE = Limits(start=300.0, silence=300.0)
+PATIENCE = WorkerLimits(start=300.0, silence=300.0)
 
 
 class LibraryFailed(RunFailed):
@@ -76,7 +76,7 @@ class Library:
     Every request may raise LibraryFailed.
     """
 
-    def __init__(self, found: Installed, mock: Card | None, limits: Limits = PATIENCE) -> None:
+    def __init__(self, found: Installed, mock: Card | None, limits: WorkerLimits = PATIENCE) -> None:
         self.mock = mock
         environment = plain_environment() if mock is None else mock_environment(found.folder, mock)
         mesh = (1, 1) if mock is None else mock.mesh
