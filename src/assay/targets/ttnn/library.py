@@ -30,7 +30,7 @@ class LibraryFailed(RunFailed):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedCall:
     """The library did not take a call: `step` is its place in the program (−1: before the first), `reason` what the
     library said."""
 
@@ -94,11 +94,13 @@ class Library:
             raise LibraryFailed(f"the library cannot convert {array.shape} to {dtype}: {reply['refused']}")
         return reply
 
-    def check(self, steps: Sequence[Any], inputs: Sequence[tuple[int, Sequence[int], str, str]]) -> Checked | Refusal:
+    def check(
+        self, steps: Sequence[Any], inputs: Sequence[tuple[int, Sequence[int], str, str]]
+    ) -> Checked | RefusedCall:
         """Have every step of a program checked, on inputs (number, shape, dtype, layout) that hold nothing."""
         told = self._ask("check", steps=list(steps), inputs=[list(each) for each in inputs])
         if "refused" in told:
-            return Refusal(told["refused"], told["step"])
+            return RefusedCall(told["refused"], told["step"])
         specs = tuple(tuple(None if spec is None else _spec(spec) for spec in step) for step in told["specs"])
         return Checked(specs, tuple((dram, l1) for dram, l1 in told["memory"]))
 
