@@ -72,7 +72,7 @@ def _work(given: dict[str, Any]) -> None:
     faulthandler.register(SHOW_STACK, given["stack"])
     _limit(given["memory"], given["cpu"])
     wire = _wire(given["path"] is not None)
-    line = wire.Line(socket.socket(fileno=given["line"]), wire.PICKLED if given["pickled"] else wire.PLAIN)
+    line = wire.Connection(socket.socket(fileno=given["line"]), wire.PICKLED if given["pickled"] else wire.PLAIN)
     _, arguments = line.receive()
     try:
         handle = _found(given["entry"])(*arguments)
