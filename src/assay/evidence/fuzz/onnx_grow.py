@@ -42,7 +42,7 @@ class Made:
         return helper.make_node(self.op, self.inputs, self.outputs, **self.attrs)
 
 
-Maker: TypeAlias = Callable[["Growth"], "Drawn"]
+NodeMaker: TypeAlias = Callable[["Growth"], "Drawn"]
 """Draws a node."""
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 import onnx.printer
 
-from assay.evidence.fuzz.onnx_cases import Case, random_case, smaller
+from assay.evidence.fuzz.onnx_cases import OnnxCase, random_case, smaller
 from assay.evidence.fuzz.onnx_deviations import PEERS
-from assay.evidence.fuzz.onnx_verdict import Judged, deviating, judge
+from assay.evidence.fuzz.onnx_verdict import JudgedModel, deviating, judge
 from assay.evidence.fuzz.report import GOOD, Answer, Job, Progress, Report, collected, normal
 from assay.evidence.fuzz.workers import Died
 from assay.processes import Handler
@@ -62,10 +62,10 @@ def service() -> Handler:
     """What a process runs."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    return Runner().run
+    return ModelRunner().run
 
 
-class Runner:
+class ModelRunner:
     """Runs models; a fault is shrunk if few like it were seen before."""
 
     def __init__(self, shrunk: int = SHRUNK) -> None:
@@ -82,7 +82,7 @@ class Runner:
         why = [f"{peer}: {text}" for peer, reasons in deviating(case, case.growths[0]).items() for text in reasons]
         return Answer(tuple(rows), tuple(traits), tuple(case.ops), tuple(why))
 
-    def _told(self, case: Case, target: str, found: Judged, targets: Sequence[str]) -> tuple[str, str, str]:
+    def _told(self, case: OnnxCase, target: str, found: JudgedModel, targets: Sequence[str]) -> tuple[str, str, str]:
         if found.status in GOOD:
             return found.status, "", ""
         key = f"{found.status} {normal(found.message)}"
@@ -92,7 +92,7 @@ class Runner:
         return found.status, f"feed {found.feed}: {found.message}", text_of(case)
 
 
-def shrunk(case: Case, target: str, found: Judged, targets: Sequence[str]) -> tuple[Case, Judged]:
+def shrunk(case: OnnxCase, target: str, found: JudgedModel, targets: Sequence[str]) -> tuple[OnnxCase, JudgedModel]:
     """The least case found that shows a fault of the same kind."""
     tried = True
     while tried:
@@ -105,7 +105,7 @@ def shrunk(case: Case, target: str, found: Judged, targets: Sequence[str]) -> tu
     return case, found
 
 
-def text_of(case: Case) -> str:
+def text_of(case: OnnxCase) -> str:
     """The model and what it is fed, as text."""
     lines = [onnx.printer.to_text(case.proto())]
     for growth in case.growths:

@@ -11,7 +11,7 @@ import numpy as np
 
 from assay.errors import AssayError
 from assay.evidence.compare.arrays import closeness, epsilon
-from assay.evidence.fuzz.onnx_cases import Case
+from assay.evidence.fuzz.onnx_cases import OnnxCase
 from assay.evidence.fuzz.onnx_deviations import DECLINED, DEVIATIONS, ORT, PEERS, Deviation
 from assay.evidence.fuzz.onnx_grow import Growth, Made, reads
 from assay.evidence.reasons import summary
@@ -33,7 +33,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedModel:
     """What became of a model on one target."""
 
     status: str
@@ -41,7 +41,9 @@ class Judged:
     feed: int = 0
 
 
-def judge(case: Case, targets: Sequence[str], doing: Callable[[str], None] = lambda what: None) -> dict[str, Judged]:
+def judge(
+    case: OnnxCase, targets: Sequence[str], doing: Callable[[str], None] = lambda what: None
+) -> dict[str, JudgedModel]:
     """The verdict for each target; and how many answers of peers did not count, by reason, in `deviating`."""
     model = case.proto().SerializeToString()
     said = {name: _asked(name, model, case, doing) for name in (*PEERS, *targets)}
@@ -49,7 +51,7 @@ def judge(case: Case, targets: Sequence[str], doing: Callable[[str], None] = lam
     return {target: _verdict(case, target, said, targets) for target in targets}
 
 
-def _asked(name: str, model: bytes, case: Case, doing: Callable[[str], None]) -> list[Said]:
+def _asked(name: str, model: bytes, case: OnnxCase, doing: Callable[[str], None]) -> list[Said]:
     from assay.evidence.engines import engine
 
     doing(name)
@@ -95,7 +97,7 @@ def _failed(name: str, error: Exception) -> Said:
 # --- the verdict
 
 
-def deviating(case: Case, growth: Growth) -> dict[str, set[str]]:
+def deviating(case: OnnxCase, growth: Growth) -> dict[str, set[str]]:
     """For each peer why what it says of some values does not count."""
     found: dict[str, set[str]] = {peer: set() for peer in PEERS}
     for node in case.nodes:
@@ -109,7 +111,7 @@ def _deviations(node: Made, growth: Growth) -> dict[str, set[str]]:
     return {peer: {row.reason for row in rows if peer in row.peers} for peer in PEERS}
 
 
-def judged_outputs(case: Case, growth: Growth) -> dict[str, list[str]]:
+def judged_outputs(case: OnnxCase, growth: Growth) -> dict[str, list[str]]:
     """For each peer the outputs that follow from no node on which it deviates."""
     doubtful: dict[str, set[str]] = {peer: set() for peer in PEERS}
     for node in case.nodes:
@@ -127,7 +129,7 @@ def _applies(row: Deviation, node: Made, growth: Growth) -> bool:
         return False
 
 
-def _verdict(case: Case, target: str, said: Mapping[str, Sequence[Said]], targets: Sequence[str]) -> Judged:
+def _verdict(case: OnnxCase, target: str, said: Mapping[str, Sequence[Said]], targets: Sequence[str]) -> JudgedModel:
     checked = outvoted = False
     for feed, growth in enumerate(case.growths):
         peers = _counting(case, growth, {name: said[name][feed] for name in PEERS})
@@ -135,10 +137,10 @@ def _verdict(case: Case, target: str, said: Mapping[str, Sequence[Said]], target
         others = [said[other][feed] for other in targets if other != target]
         found = _typed(mine) or _against_targets(case, mine, others) or _against_peers(case, mine, peers)
         if found is not None and found[0] != OUTVOTED:
-            return Judged(*found, feed)
+            return JudgedModel(*found, feed)
         outvoted = outvoted or found is not None
         checked = checked or bool(peers)
-    return Judged(OUTVOTED if outvoted else "pass" if checked else "no peer")
+    return JudgedModel(OUTVOTED if outvoted else "pass" if checked else "no peer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ class _Peer:
     whole: bool
 
 
-def _counting(case: Case, growth: Growth, said: Mapping[str, Said]) -> dict[str, _Peer]:
+def _counting(case: OnnxCase, growth: Growth, said: Mapping[str, Said]) -> dict[str, _Peer]:
     """The peers that have an opinion. One that deviates somewhere counts for what does not follow from that, and
     nothing can be said of what it refuses."""
     why, outputs = deviating(case, growth), judged_outputs(case, growth)
@@ -164,7 +166,7 @@ def _typed(mine: Said) -> tuple[str, str] | None:
     return "untyped error", summary(mine.error)
 
 
-def _against_peers(case: Case, mine: Said, peers: Mapping[str, _Peer]) -> tuple[str, str] | None:
+def _against_peers(case: OnnxCase, mine: Said, peers: Mapping[str, _Peer]) -> tuple[str, str] | None:
     raised = {name: peer.said.error for name, peer in peers.items() if peer.said.error is not None}
     able = [name for name, peer in peers.items() if peer.whole and peer.said.error is None]
     if mine.error is not None:
@@ -177,7 +179,7 @@ def _against_peers(case: Case, mine: Said, peers: Mapping[str, _Peer]) -> tuple[
     return min((each for each in found if each is not None), key=lambda each: each[0] == OUTVOTED, default=None)
 
 
-def _voted(case: Case, output: str, mine: Said, peers: Mapping[str, _Peer]) -> tuple[str, str] | None:
+def _voted(case: OnnxCase, output: str, mine: Said, peers: Mapping[str, _Peer]) -> tuple[str, str] | None:
     """What peers say of one output."""
     told = {
         name: difference(case, mine.results, peer.said.results, [output])
@@ -194,7 +196,7 @@ def _voted(case: Case, output: str, mine: Said, peers: Mapping[str, _Peer]) -> t
     return "wrong", against
 
 
-def _against_targets(case: Case, mine: Said, others: Sequence[Said]) -> tuple[str, str] | None:
+def _against_targets(case: OnnxCase, mine: Said, others: Sequence[Said]) -> tuple[str, str] | None:
     """Targets agree with each other, in refusing too."""
     for other in others:
         if (mine.error is None) != (other.error is None):
@@ -205,7 +207,7 @@ def _against_targets(case: Case, mine: Said, others: Sequence[Said]) -> tuple[st
 
 
 def difference(
-    case: Case, mine: Mapping[str, Any] | None, theirs: Mapping[str, Any], outputs: Sequence[str] | None = None
+    case: OnnxCase, mine: Mapping[str, Any] | None, theirs: Mapping[str, Any], outputs: Sequence[str] | None = None
 ) -> str:
     """How results differ by more than rounding, of all outputs or of some; empty if they do not."""
     step = 1.0 if any(op in _QUANTISED for op in case.ops) else 0.0
