@@ -15,7 +15,7 @@ from assay.evidence.fuzz.onnx_cases import random_case
 from assay.evidence.fuzz.onnx_deviations import ORT, REFERENCE, Deviation
 from assay.evidence.fuzz.onnx_verdict import deviating, judged_outputs
 from assay.evidence.fuzz.report import Job
-from assay.evidence.fuzz.torch_program import Leaf, Program, Step
+from assay.evidence.fuzz.torch_program import ProgramInput, RandomProgram, Statement
 from assay.evidence.fuzz.torch_verdict import judge
 from assay.ops import CORE
 
@@ -54,7 +54,7 @@ def statuses(runner: Any, count: int) -> set[str]:
 
 @pytest.mark.usefixtures("off_by_a_little")
 def test_a_wrong_op_shows_in_programs() -> None:
-    assert "wrong" in statuses(torch_run.Runner(shrunk=0), 12)
+    assert "wrong" in statuses(torch_run.ProgramRunner(shrunk=0), 12)
 
 
 @pytest.mark.usefixtures("off_by_a_little")
@@ -70,8 +70,11 @@ def test_a_wrong_op_shows_in_models() -> None:
 
 def judged(text: str, leaf: str, target: str = "cpu") -> str:
     """The verdict on a program of one argument and one statement."""
-    program = Program(
-        (Leaf("x0", "argument", f"{leaf}.requires_grad_()"),), (Step(f"v1 = {text}", ("v1",)),), ("v1",), grad=True
+    program = RandomProgram(
+        (ProgramInput("x0", "argument", f"{leaf}.requires_grad_()"),),
+        (Statement(f"v1 = {text}", ("v1",)),),
+        ("v1",),
+        grad=True,
     )
     return judge(program, target).status
 
