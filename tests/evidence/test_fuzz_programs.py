@@ -14,7 +14,7 @@ from assay.evidence.fuzz import onnx_verdict, torch_run
 from assay.evidence.fuzz.onnx_cases import random_case
 from assay.evidence.fuzz.onnx_deviations import ORT, REFERENCE, Deviation
 from assay.evidence.fuzz.onnx_verdict import deviating, judged_outputs
-from assay.evidence.fuzz.report import Job
+from assay.evidence.fuzz.report import FuzzJob
 from assay.evidence.fuzz.torch_program import ProgramInput, RandomProgram, Statement
 from assay.evidence.fuzz.torch_verdict import judge
 from assay.ops import CORE
@@ -49,7 +49,7 @@ def off_by_a_little(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def statuses(runner: Any, count: int) -> set[str]:
-    return {row[1] for index in range(count) for row in runner.run(Job(5, index, ("reference",))).rows}
+    return {row[1] for index in range(count) for row in runner.run(FuzzJob(5, index, ("reference",))).rows}
 
 
 @pytest.mark.usefixtures("off_by_a_little")

@@ -12,8 +12,8 @@ import onnx.printer
 from assay.evidence.fuzz.onnx_cases import OnnxCase, random_case, smaller
 from assay.evidence.fuzz.onnx_deviations import PEERS
 from assay.evidence.fuzz.onnx_verdict import JudgedModel, deviating, judge
-from assay.evidence.fuzz.report import GOOD, Answer, Job, Progress, Report, collected, normal
-from assay.evidence.fuzz.workers import Died
+from assay.evidence.fuzz.report import GOOD, Answer, FuzzJob, FuzzReport, Progress, collected, normal
+from assay.evidence.fuzz.workers import JobDied
 from assay.processes import Handler
 
 TARGETS = ("reference", "cpu")
@@ -30,10 +30,10 @@ def run_onnx(
     first: int = 0,
     processes: int = 2,
     progress: Progress | None = None,
-) -> Report:
+) -> FuzzReport:
     """Run the models `first` to `first + count - 1` of a seed on the targets, and on the peers beside them."""
     return collected(
-        Report("ONNX models", seed),
+        FuzzReport("ONNX models", seed),
         service,
         _note,
         targets=targets,
@@ -45,8 +45,8 @@ def run_onnx(
     )
 
 
-def _note(report: Report, job: Job, answer: Answer | Died) -> None:
-    if not isinstance(answer, Died):
+def _note(report: FuzzReport, job: FuzzJob, answer: Answer | JobDied) -> None:
+    if not isinstance(answer, JobDied):
         report.add(job, answer)
     elif answer.doing in PEERS:
         report.count += 1
@@ -72,7 +72,7 @@ class ModelRunner:
         self._shrunk = shrunk
         self._seen: Counter[str] = Counter()
 
-    def run(self, job: Job, doing: Callable[[str], None] = lambda what: None) -> Answer:
+    def run(self, job: FuzzJob, doing: Callable[[str], None] = lambda what: None) -> Answer:
         """One model on every target."""
         doing(PEERS[0])  # what nobody else can compute on the way, it is asked
         case = random_case(job.seed, job.index)

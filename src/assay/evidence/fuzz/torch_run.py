@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from assay.evidence.fuzz.report import Answer, Job, Progress, Report, collected, normal
+from assay.evidence.fuzz.report import Answer, FuzzJob, FuzzReport, Progress, collected, normal
 from assay.evidence.fuzz.torch_program import RandomProgram, reproducer
-from assay.evidence.fuzz.workers import Died
+from assay.evidence.fuzz.workers import JobDied
 from assay.processes import Handler
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ def run_torch(
     first: int = 0,
     processes: int = 2,
     progress: Progress | None = None,
-) -> Report:
+) -> FuzzReport:
     """Run the programs `first` to `first + count - 1` of a seed on the targets, and on eager beside them."""
     return collected(
-        Report("torch programs", seed),
+        FuzzReport("torch programs", seed),
         service,
         _note,
         targets=targets,
@@ -48,14 +48,14 @@ def run_torch(
     )
 
 
-def _note(report: Report, job: Job, answer: Answer | Died) -> None:
-    if isinstance(answer, Died):
+def _note(report: FuzzReport, job: FuzzJob, answer: Answer | JobDied) -> None:
+    if isinstance(answer, JobDied):
         report.died(job, answer, _source_of(job, answer) if answer.doing else "")
     else:
         report.add(job, answer)
 
 
-def _source_of(job: Job, answer: Died) -> str:
+def _source_of(job: FuzzJob, answer: JobDied) -> str:
     """The program that a process died of, which it had made."""
     from assay.evidence.fuzz.torch_random import random_program
 
@@ -82,7 +82,7 @@ class ProgramRunner:
         self._shrunk = shrunk
         self._seen: Counter[tuple[str, str]] = Counter()
 
-    def run(self, job: Job, doing: Callable[[str], None] = lambda what: None) -> Answer:
+    def run(self, job: FuzzJob, doing: Callable[[str], None] = lambda what: None) -> Answer:
         """One program on every target."""
         from assay.evidence.fuzz.torch_random import random_program
         from assay.evidence.fuzz.torch_story import eager_story
