@@ -17,7 +17,7 @@ from assay.evidence.compare.noise import noise_of
 from assay.evidence.fuzz.graph_cases import GraphCase, GraphGrower, NotComputed, alone, with_constants, without
 from assay.evidence.fuzz.graph_deviations import DEVIATIONS, REFUSALS, GraphDeviation
 from assay.evidence.fuzz.graph_peers import OnnxRuntimePeer
-from assay.evidence.fuzz.graph_run import GraphReport, make_case, run_fuzz, shrink
+from assay.evidence.fuzz.graph_run import GraphFuzzReport, make_case, run_fuzz, shrink
 from assay.ir import dtypes
 from assay.ir.parser import parse_graph
 from assay.ir.printer import print_graph
@@ -79,7 +79,7 @@ def scaled(op: str) -> Callable[..., Any]:
     return lambda *inputs, **attrs: right(*inputs, **attrs) * 1.001
 
 
-def found(monkeypatch: pytest.MonkeyPatch, op: str, peer: str, **changes: Any) -> GraphReport:
+def found(monkeypatch: pytest.MonkeyPatch, op: str, peer: str, **changes: Any) -> GraphFuzzReport:
     monkeypatch.setitem(CORE.table, op, replace(CORE[op], **changes))
     return run_fuzz(12, seed=4, peers=(peer,), ops=[op, "add", "transpose", "reduce_sum"])
 

@@ -69,7 +69,7 @@ class Tally:
 
 
 @dataclass
-class GraphReport:
+class GraphFuzzReport:
     """What came of a run. `ok` only if there was no disagreement at all, and something was compared."""
 
     seed: int
@@ -117,13 +117,13 @@ def run_fuzz(
     progress: Progress | None = None,
     ops: Sequence[str] | None = None,
     first: int = 0,
-) -> GraphReport:
+) -> GraphFuzzReport:
     """Compare `peers` with the oracle on `count` random graphs from number `first` on, made of `ops` if any are named.
 
     Graph number i depends on `seed` and i alone. NotFound for a peer that does not exist.
     """
     asked = [_peer(name) for name in peers]
-    report = GraphReport(seed, peers={peer.name: Tally() for peer in asked})
+    report = GraphFuzzReport(seed, peers={peer.name: Tally() for peer in asked})
     started = time.perf_counter()
     for index in range(count):
         _one(report, first + index, asked, ops)
@@ -144,7 +144,7 @@ def _peer(name: str) -> Peer:
     return PEERS[name]()
 
 
-def _one(report: GraphReport, index: int, peers: Sequence[Peer], ops: Sequence[str] | None) -> None:
+def _one(report: GraphFuzzReport, index: int, peers: Sequence[Peer], ops: Sequence[str] | None) -> None:
     report.graphs += 1
     try:
         case = make_case(report.seed, index, ops)

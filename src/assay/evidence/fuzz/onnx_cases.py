@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import onnx
 
+from assay.evidence.fuzz.drawing import NotPossible
 from assay.evidence.fuzz.onnx_flow import FLOWS
-from assay.evidence.fuzz.onnx_grow import Declared, Growth, Made, NodeMaker, NotPossible, built, reads
+from assay.evidence.fuzz.onnx_grow import Declared, Growth, Made, NodeMaker, built, reads
 from assay.evidence.fuzz.onnx_layers import LAYERS
 from assay.evidence.fuzz.onnx_shapes import SHAPES
 from assay.ir.dtypes import Array

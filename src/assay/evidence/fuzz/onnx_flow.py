@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, TensorProto, helper
 
-from assay.evidence.fuzz.onnx_grow import Drawn, Growth, NodeMaker, NotPossible, drawn
+from assay.evidence.fuzz.drawing import NotPossible
+from assay.evidence.fuzz.onnx_grow import Drawn, Growth, NodeMaker, drawn
 
 _FLOAT, _INT, _BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 

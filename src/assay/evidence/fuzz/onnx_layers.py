@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from assay.evidence.fuzz.onnx_grow import Drawn, Growth, NodeMaker, NotPossible, drawn, is_finite
+from assay.evidence.fuzz.drawing import NotPossible
+from assay.evidence.fuzz.onnx_grow import Drawn, Growth, NodeMaker, drawn, is_finite
 from assay.ir.dtypes import Array
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto, helper
 
-from assay.evidence.fuzz.onnx_grow import FLOATS, Drawn, Growth, NodeMaker, NotPossible, drawn
+from assay.evidence.fuzz.drawing import NotPossible
+from assay.evidence.fuzz.onnx_grow import FLOATS, Drawn, Growth, NodeMaker, drawn
 from assay.ir.dtypes import Array
 
 _ANY = ("float32", "int64", "bool", "int32", "float64", "uint8")

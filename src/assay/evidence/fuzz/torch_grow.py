@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import torch
 
+from assay.evidence.fuzz.drawing import NotPossible
 from assay.evidence.fuzz.torch_plain import PLAIN
 from assay.evidence.fuzz.torch_program import PREAMBLE, ProgramInput, Role, Size, Statement, names_in
 
@@ -30,10 +31,6 @@ STATIC = (1, 2, 3, 4, 5, 8, 9)
 _ROLES: tuple[Role, ...] = ("parameter", "buffer", "argument")
 
 _FIELD = re.compile(r"\{([^{}]*)\}")
-
-
-class NotPossible(Exception):
-    """What was drawn does not fit what there is."""
 
 
 @dataclass

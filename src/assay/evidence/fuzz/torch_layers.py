@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from assay.evidence.fuzz.torch_grow import NotPossible, ProgramGrower, kind_of
+from assay.evidence.fuzz.drawing import NotPossible
+from assay.evidence.fuzz.torch_grow import ProgramGrower, kind_of
 from assay.evidence.fuzz.torch_program import Size
 
 Maker = Callable[[ProgramGrower], str]

@@ -6,7 +6,8 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from assay.evidence.fuzz.torch_grow import NotPossible, ProgramGrower, World
+from assay.evidence.fuzz.drawing import NotPossible
+from assay.evidence.fuzz.torch_grow import ProgramGrower, World
 from assay.evidence.fuzz.torch_layers import MAKERS, Maker
 from assay.evidence.fuzz.torch_program import ProgramInput, RandomProgram, Turn, pruned
 from assay.evidence.fuzz.torch_templates import FAMILIES
