@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pages import ROOT, blocks
 
 from assay.ir.dtypes import f32
 from assay.ir.graph import Graph
@@ -22,13 +23,13 @@ from assay.ops.builder import Builder
 from assay.runtime import targets
 from assay.runtime.session import Session, SessionOptions
 
-PAGE = Path(__file__).parent.parent / "docs" / "writing-a-target.md"
+PAGE = ROOT / "docs" / "writing-a-target.md"
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
 
 
 def code(language: str) -> str:
     """The first block of a language."""
-    return PAGE.read_text().split(f"```{language}\n", 1)[1].split("```", 1)[0]
+    return blocks(PAGE, language)[0].text
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +58,7 @@ def abacus(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTyp
 
 
 def assay(package: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(package), str(Path(__file__).parent.parent / "src")])
+    path = os.pathsep.join([str(package), str(ROOT / "src")])
     command = [sys.executable, "-m", "assay.cli", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path})
 

@@ -30,11 +30,12 @@ from assay.targets.budget import Budget
 
 @dataclass(frozen=True, slots=True)
 class OpTime:
-    """One node that ran: what it came from, how long it took, the bytes it made and those alive after it."""
+    """One node that ran: what it came from, where it ran, how long it took, the bytes that it made and that live on."""
 
     source: str
     name: str
     op: str
+    target: str
     seconds: float
     result_bytes: int
     live_bytes: int
@@ -154,8 +155,7 @@ class Session:
         iteration. A name in a branch not taken is absent from the full listing, and NotFound if asked for. In `precise`
         mode floats come in f64, as they are carried. State and inputs are read and left as they are.
         """
-        known = named_values(self.lowered)
-        chosen = list(known) if names is None else self._known(names, known, "value")
+        chosen = self.observable(names)
         given = self._given(feeds)
         found = _observed(self._chosen(given), given, chosen) if self.options.mode == "exact" else {}
         removed = [name for name in chosen if name not in found]
@@ -164,6 +164,11 @@ class Session:
         if names is None:
             return {name: found[name] for name in chosen if name in found}
         return {name: self._computed(name, found) for name in chosen}
+
+    def observable(self, names: Iterable[str] | None = None) -> list[str]:
+        """The names that `observe` takes, or those of `names`; NotFound if one of them is no value's."""
+        known = named_values(self.lowered)
+        return list(known) if names is None else self._known(names, known, "value")
 
     @property
     def computed_names(self) -> tuple[str, ...]:
@@ -176,8 +181,9 @@ class Session:
 
         def note(event: Event) -> None:
             made = sum(getattr(result, "nbytes", 0) for result in event.results)
-            origin = event.node.origin
-            times.append(OpTime(origin.op, origin.name, op_name(event.node), event.seconds, made, event.live_bytes))
+            node, origin = event.node, event.node.origin
+            place = self.ran_on(node)
+            times.append(OpTime(origin.op, origin.name, op_name(node), place, event.seconds, made, event.live_bytes))
 
         given = self._given(feeds)
         self._chosen(given).run(given, note)
