@@ -115,23 +115,39 @@ def kept() -> Graph:
     return b.finish("g", [x, w], [y], input_names=("x", "w"), output_names=("y",))
 
 
+def weighted() -> Graph:
+    """relu(x · w) · w' with constants of 48 and 64 bytes, exp in between: both are moved before the first run."""
+    b = Builder()
+    x = b.input(TensorType(f32, (2, 3)))
+    first = b.matmul(x, b.constant(np.ones((3, 4), np.float32)))
+    y = b.matmul(b.exp(first), b.constant(np.ones((4, 4), np.float32)))
+    return b.finish("g", [x], [y], input_names=("x",), output_names=("y",))
+
+
 UP, DOWN = ("host", "abacus"), ("abacus", "host")
-COUNTED: list[tuple[Callable[[], Graph], list[tuple[tuple[str, str], int]]]] = [
-    (whole, [(UP, 24), (DOWN, 24)]),
-    (split, [(UP, 24), (DOWN, 24), (UP, 24), (DOWN, 24)]),
-    (kept, [(UP, 24), (UP, 48), (DOWN, 32), (UP, 32), (DOWN, 32)]),
+COUNTED: list[tuple[Callable[[], Graph], list[tuple[tuple[str, str], int]], list[int]]] = [
+    (whole, [(UP, 24), (DOWN, 24)], [4, 4]),
+    (split, [(UP, 24), (DOWN, 24), (UP, 24), (DOWN, 24)], [4]),
+    (kept, [(UP, 24), (UP, 48), (DOWN, 32), (UP, 32), (DOWN, 32)], []),
+    (weighted, [(UP, 24), (DOWN, 32), (UP, 32), (DOWN, 32)], [48, 64]),
 ]
 
 
-@pytest.mark.parametrize(("make", "expected"), COUNTED)
+@pytest.mark.parametrize(("make", "expected", "resident"), COUNTED)
 def test_transfers_are_counted_rightly(
-    make: Callable[[], Graph], expected: list[tuple[tuple[str, str], int]], abacus: ModuleType
+    make: Callable[[], Graph], expected: list[tuple[tuple[str, str], int]], resident: list[int], abacus: ModuleType
 ) -> None:
     graph = make()
     feeds: dict[str, Any] = {"x": X, "w": np.ones((3, 4), np.float32)}
     feeds = {name: feeds[name] for name in graph.input_names}
     session = Session(graph, SessionOptions(target="abacus"))
+    assert session.resident is not None
+    assert [((each.source, each.destination), each.bytes) for each in session.resident.entries] == [
+        (UP, count) for count in resident
+    ]
+    session.run(feeds)
     found = session.run(feeds)
+    assert session.resident.bytes == sum(resident)  # once, not with each run
     moved = session.transfers
     assert moved is not None
     assert [((each.source, each.destination), each.bytes) for each in moved.entries] == expected
@@ -168,3 +184,16 @@ def test_weights_are_moved_once(abacus: ModuleType) -> None:
     np.testing.assert_allclose(bound.run([X])[0], expected, rtol=1e-6)
     assert bound.transfers is not None
     assert [each.bytes for each in bound.transfers.entries] == [24, 32, 32, 32]
+    assert bound.resident is not None
+    assert [each.bytes for each in bound.resident.entries] == [48]
+    assert program.resident is not None
+    assert not program.resident.entries
+    again = bound.bind({})  # nothing more is moved
+    assert again.resident is not None
+    assert [each.bytes for each in again.resident.entries] == [48]
+
+
+def test_what_works_in_host_memory_moves_nothing() -> None:
+    session = Session(whole(), SessionOptions(target="cpu"))
+    session.run({"x": X})
+    assert (session.transfers, session.resident) == (None, None)

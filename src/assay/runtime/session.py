@@ -195,6 +195,12 @@ class Session:
         return self._latest.transfers
 
     @property
+    def resident(self) -> Ledger | None:
+        """What was moved to devices once, for all runs of the program that ran latest: weights, tables and other
+        constants; None if it has no device."""
+        return self._latest.resident
+
+    @property
     def peak_bytes(self) -> int | None:
         """The most memory that intermediate results took in the latest run; None if some target does not tell."""
         return self._latest.peak_bytes

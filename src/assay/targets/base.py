@@ -187,9 +187,12 @@ class Target(Protocol):
         it costs little; a buffer of one of its devices is good for all of them."""
         ...
 
-    def compile(self, segment: Graph, bodies: Bodies, disabled: Collection[str] = ()) -> Executable:
+    def compile(
+        self, segment: Graph, bodies: Bodies, disabled: Collection[str] = (), device: Device | None = None
+    ) -> Executable:
         """Make `segment` runnable; every node of it was supported. CompileFailed if that cannot be done here.
 
         `bodies` of its nodes are run as given, the others are the target's own to run. `disabled` names passes that
-        are part of compiling and are switched off."""
+        are part of compiling and are switched off. `device` is the target's memory as `open` gave it, and counts what
+        is moved: constants go there by it."""
         ...

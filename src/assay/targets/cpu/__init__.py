@@ -68,7 +68,9 @@ class CpuTarget:
         """It works in host memory."""
         return None
 
-    def compile(self, segment: Graph, bodies: Bodies, disabled: Collection[str] = ()) -> Executable:
+    def compile(
+        self, segment: Graph, bodies: Bodies, disabled: Collection[str] = (), device: Device | None = None
+    ) -> Executable:
         """The segment as native code; CompileFailed if the compiler cannot make it."""
         chain = shared_toolchain()
         if chain is None:

@@ -10,7 +10,7 @@ from assay.ir.building import collector_paused
 from assay.ir.graph import Graph, Node
 from assay.limits import DEFAULT, Limits
 from assay.ops import OPS
-from assay.targets.base import YES, Bodies, Device, Executable, NamedPass, Probe, Support, Traits
+from assay.targets.base import YES, Bodies, Device, NamedPass, Probe, Support, Traits
 from assay.targets.reference.interpreter import Interpreter, Mode
 
 _NONE: Bodies = {}
@@ -46,7 +46,9 @@ class ReferenceTarget:
         """It works in host memory."""
         return None
 
-    def compile(self, segment: Graph, bodies: Bodies = _NONE, disabled: Collection[str] = ()) -> Executable:
+    def compile(
+        self, segment: Graph, bodies: Bodies = _NONE, disabled: Collection[str] = (), device: Device | None = None
+    ) -> Interpreter:
         """Make the segment ready for the interpreter."""
         with collector_paused():
             return Interpreter(segment, self.mode, self.limits, bodies)
