@@ -6,15 +6,17 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from pages import ROOT, blocks
 
+from assay.errors import RunStopped
 from assay.ir.dtypes import f32
 from assay.ir.graph import Graph
 from assay.ir.types import TensorType
@@ -22,6 +24,7 @@ from assay.limits import DEFAULT
 from assay.ops.builder import Builder
 from assay.runtime import targets
 from assay.runtime.session import Session, SessionOptions
+from assay.targets.budget import Budget
 
 PAGE = ROOT / "docs" / "writing-a-target.md"
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
@@ -64,7 +67,7 @@ def assay(package: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_it_is_short() -> None:
-    assert len(code("python").splitlines()) < 150
+    assert len(code("python").splitlines()) < 165
 
 
 def test_it_is_found_by_its_entry_point(package: Path) -> None:
@@ -181,9 +184,10 @@ def test_weights_are_moved_once(abacus: ModuleType) -> None:
     bound = program.bind({graph.inputs[1]: weight})
     expected = (X @ weight) * np.exp(X @ weight)
     weight[:] = 0  # it lies on the abacus by now
-    np.testing.assert_allclose(bound.run([X])[0], expected, rtol=1e-6)
-    assert bound.transfers is not None
-    assert [each.bytes for each in bound.transfers.entries] == [24, 32, 32, 32]
+    run = bound.submit([X])
+    np.testing.assert_allclose(run.outputs()[0], expected, rtol=1e-6)
+    assert run.transfers is not None
+    assert [each.bytes for each in run.transfers.entries] == [24, 32, 32, 32]
     assert bound.resident is not None
     assert [each.bytes for each in bound.resident.entries] == [48]
     assert program.resident is not None
@@ -197,3 +201,78 @@ def test_what_works_in_host_memory_moves_nothing() -> None:
     session = Session(whole(), SessionOptions(target="cpu"))
     session.run({"x": X})
     assert (session.transfers, session.resident) == (None, None)
+
+
+# --- runs that go on while the host does something else
+
+
+@pytest.fixture
+def gate(abacus: ModuleType) -> Iterator[threading.Event]:
+    """Whoever waits for the abacus waits for this as well."""
+    opened = threading.Event()
+    yield opened
+    opened.set()
+
+
+def blocked(graph: Graph, gate: threading.Event) -> Session:
+    """A session whose abacus begins no job before the gate is open."""
+    session = Session(graph, SessionOptions(target="abacus"))
+    cast(Any, session.target)._queue.submit(gate.wait)
+    return session
+
+
+def moves(run: Any) -> list[str]:
+    return [each.destination for each in run.transfers.entries]
+
+
+def test_a_run_is_submitted_and_waited_for(gate: threading.Event) -> None:
+    run = blocked(whole(), gate).submit({"x": X})
+    assert moves(run) == ["abacus"]
+    gate.set()
+    np.testing.assert_array_equal(run.outputs()["y"], np.maximum(X * 2 + 1, 0))
+    assert moves(run) == ["abacus", "host"]
+    assert run.outputs() is run.outputs()
+    assert run.peak_bytes is None  # the abacus does not tell
+
+
+def test_segments_are_submitted_up_to_the_first_that_the_host_must_wait_for(gate: threading.Event) -> None:
+    run = blocked(split(), gate).submit({"x": X})
+    assert moves(run) == ["abacus"]  # exp needs what the abacus has not computed yet
+    gate.set()
+    np.testing.assert_allclose(run.outputs()["y"], np.exp(X + X) * 2, rtol=1e-6)
+    assert moves(run) == ["abacus", "host", "abacus", "host"]
+
+
+def test_what_the_host_can_do_it_does_meanwhile(gate: threading.Event) -> None:
+    b = Builder()
+    x = b.input(TensorType(f32, (2, 3)))
+    y = b.matmul(b.mul(x, x), b.transpose(b.exp(x), perm=(1, 0)))
+    graph = b.finish("g", [x], [y], input_names=("x",), output_names=("y",))
+    session = blocked(graph, gate)
+    assert [segment.target.name for segment in session._latest.plan.segments] == ["abacus", "reference", "abacus"]
+    run = session.submit({"x": X})
+    assert moves(run) == ["abacus", "abacus"]  # both segments of the abacus are in its queue
+    gate.set()
+    np.testing.assert_allclose(run.outputs()["y"], (X * X) @ np.exp(X).T, rtol=1e-5)
+
+
+def test_what_goes_wrong_is_said_when_outputs_are_asked_for(gate: threading.Event) -> None:
+    budget = Budget()
+    run = blocked(whole(), gate).submit({"x": X}, budget=budget)
+    budget.cancel()
+    gate.set()
+    for _ in range(2):
+        with pytest.raises(RunStopped, match="cancelled"):
+            run.outputs()
+
+
+def test_overlapping_runs_have_transfers_of_their_own(gate: threading.Event) -> None:
+    session = blocked(kept(), gate)
+    given = [{"x": X + at, "w": np.ones((3, 4), np.float32)} for at in range(3)]
+    runs = [session.submit(feeds) for feeds in given]
+    gate.set()
+    for feeds, run in zip(given, runs, strict=True):
+        first = feeds["x"] @ feeds["w"]
+        np.testing.assert_allclose(run.outputs()["y"], first * np.exp(first), rtol=1e-5)
+        assert run.transfers is not None
+        assert [each.bytes for each in run.transfers.entries] == [24, 48, 32, 32, 32]

@@ -23,7 +23,7 @@ from assay.ops.builder import Builder
 from assay.ops.lowering import lower
 from assay.runtime.partition import partition, transferred_bytes
 from assay.runtime.program import compile_plan
-from assay.targets.base import YES, Bodies, Executable, Observer, Support
+from assay.targets.base import YES, Bodies, Executable, Observer, Run, Support
 from assay.targets.budget import Allowance
 from assay.targets.reference import ReferenceTarget
 
@@ -40,15 +40,11 @@ class Counting:
     def bind(self, statics: Mapping[int, Any]) -> Executable:
         return Counting(self.inner.bind(statics))
 
-    def run(
+    def submit(
         self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
-    ) -> tuple[Any, ...]:
+    ) -> tuple[tuple[Any, ...], Run]:
         self.runs += 1
-        return self.inner.run(inputs, observer, allowance)
-
-    @property
-    def peak_bytes(self) -> int | None:
-        return self.inner.peak_bytes
+        return self.inner.submit(inputs, observer, allowance)
 
 
 class Picky(ReferenceTarget):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -14,24 +14,12 @@ from assay.ir.graph import Graph, Node, Value
 from assay.runtime.explanation import all_placements
 from assay.runtime.partition import Plan, Segment
 from assay.runtime.placement import Placement, Refusal
-from assay.runtime.transfers import HOST, Ledger, Metered, Transfer
-from assay.targets.base import Bodies, Device, Executable, Observer, Target
+from assay.runtime.runs import DeviceRun, HostRun, ProgramRun, Stage, larger
+from assay.runtime.transfers import Ledger, Metered, Transfer
+from assay.targets.base import Bodies, Observer, Target
 from assay.targets.budget import Allowance
 
 _NOTHING: Mapping[Value, Any] = {}
-
-
-@dataclass(slots=True)
-class _Stage:
-    """A segment in a program: the places of what it reads and makes, and of what nobody reads after it."""
-
-    executable: Executable
-    graph: Graph
-    target: str
-    device: Device | None
-    reads: list[int] = field(default_factory=list[int])
-    writes: list[int] = field(default_factory=list[int])
-    frees: list[int] = field(default_factory=list[int])
 
 
 class Program:
@@ -40,7 +28,7 @@ class Program:
     def __init__(
         self,
         plan: Plan,
-        stages: Sequence[_Stage],
+        stages: Sequence[Stage],
         oracle: Target,
         disabled: Collection[str] = (),
         statics: Mapping[Value, Any] = _NOTHING,
@@ -55,14 +43,12 @@ class Program:
         self._has_devices = any(each.device is not None for each in stages)
         self.resident = (resident or Ledger()) if self._has_devices else None
         """What was moved to devices for all runs: constants and what was bound; None if there is no device."""
-        self.transfers: Ledger | None = None
-        """What crossed between host and devices in the latest run; None while there is no device."""
         self.damaged: list[Transfer] | None = None
         """If this is a list, what is moved to a device is read back, and what did not arrive as it was is noted."""
         self._link()
 
     def _link(self) -> None:
-        last: dict[int, _Stage] = {}
+        last: dict[int, Stage] = {}
         inputs = len(self.plan.graph.inputs)
         for each in self._stages:
             each.reads = [self._places[value] for value in each.graph.inputs]
@@ -105,42 +91,37 @@ class Program:
         segments = tuple(Segment(self.oracle, each.graph) for each in self.plan.segments)
         return compile_plan(replace(self.plan, segments=segments), self.oracle, self._disabled)
 
-    def run(
+    def submit(
         self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
-    ) -> tuple[Any, ...]:
-        """The graph's outputs. RunStopped and OutOfMemory when the allowance is used up."""
-        if self._has_devices:
-            return self._run_on_devices(inputs, observer, allowance)
+    ) -> ProgramRun:
+        """Start a run. What works in host memory is over when this returns; devices may be at it still.
+
+        RunStopped and OutOfMemory when the allowance is used up, here or when the outputs are asked for. The observer
+        is told of every node by the time that they are there.
+        """
         values = [*inputs, *self._fixed]
+        if self._has_devices:
+            return DeviceRun(self._stages, values, self._outputs, observer, allowance, self.damaged)
         around = 0 if allowance is None else allowance.held
+        peak: int | None = 0
         for each in self._stages:
             if allowance is not None:
                 allowance.held = around + self._held(values)
-            results = each.executable.run([values[place] for place in each.reads], observer, allowance)
+            results, run = each.executable.submit([values[place] for place in each.reads], observer, allowance)
+            peak = larger(peak, run.peak_bytes)
             for place, result in zip(each.writes, results, strict=True):
                 values[place] = result
             for place in each.frees:
                 values[place] = None
         if allowance is not None:
             allowance.held = around
-        return tuple([values[place] for place in self._outputs])
+        return HostRun(tuple([values[place] for place in self._outputs]), peak)
 
-    def _run_on_devices(
-        self, inputs: Sequence[Any], observer: Observer | None, allowance: Allowance | None
+    def run(
+        self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
     ) -> tuple[Any, ...]:
-        """The same where some targets have memory of their own: values go there when a segment needs them there."""
-        ledger = Ledger()
-        homes = _Homes([*inputs, *self._fixed], ledger, self.damaged)
-        for each in self._stages:
-            given = [homes.at(place, each.target, each.device) for place in each.reads]
-            results = each.executable.run(given, observer, allowance)
-            for place, result in zip(each.writes, results, strict=True):
-                homes.put(place, result, each.target, each.device)
-            for place in each.frees:
-                homes.free(place)
-        outputs = tuple([homes.at(place, HOST, None) for place in self._outputs])
-        self.transfers = ledger
-        return outputs
+        """The graph's outputs, waited for."""
+        return self.submit(inputs, observer, allowance).outputs()
 
     @cached_property
     def targets(self) -> Mapping[Node, str]:
@@ -164,13 +145,6 @@ class Program:
         }
         return {at for at, value in enumerate(graph.inputs) if value not in others and value not in graph.outputs}
 
-    @property
-    def peak_bytes(self) -> int | None:
-        """The memory for the intermediate results of the hungriest segment; None if one does not tell."""
-        told = [stage.executable.peak_bytes for stage in self._stages]
-        known = [each for each in told if each is not None]
-        return max(known, default=0) if len(known) == len(told) else None
-
 
 def compile_plan(plan: Plan, oracle: Target, disabled: Collection[str] = ()) -> Program:
     """The segments of a plan compiled by their targets. `disabled` names passes that are part of compiling.
@@ -184,7 +158,7 @@ def compile_plan(plan: Plan, oracle: Target, disabled: Collection[str] = ()) -> 
     }
     bodies = {graph: program.run for graph, program in inner.items()}
     resident = Ledger([entry for program in inner.values() if program.resident for entry in program.resident.entries])
-    stages: list[_Stage] = []
+    stages: list[Stage] = []
     failed: dict[Node, str] = {}
     for segment in plan.segments:
         try:
@@ -197,15 +171,15 @@ def compile_plan(plan: Plan, oracle: Target, disabled: Collection[str] = ()) -> 
     return Program(_moved(plan, failed, oracle) if failed else plan, stages, oracle, disabled, resident=resident)
 
 
-def _stage(segment: Segment, bodies: Bodies, disabled: Collection[str], resident: Ledger) -> _Stage:
+def _stage(segment: Segment, bodies: Bodies, disabled: Collection[str], resident: Ledger) -> Stage:
     """A segment compiled by its target; what that moves to its device now is noted as resident."""
     target, device = segment.target, segment.target.open()
     metered = None if device is None else Metered(device, target.name, resident)
     executable = target.compile(segment.graph, bodies, disabled, metered)
-    return _Stage(executable, segment.graph, target.name, device)
+    return Stage(executable, segment.graph, target.name, device)
 
 
-def _bound(stage: _Stage, statics: Mapping[Value, Any], resident: Ledger, damaged: list[Transfer] | None) -> _Stage:
+def _bound(stage: Stage, statics: Mapping[Value, Any], resident: Ledger, damaged: list[Transfer] | None) -> Stage:
     """A stage whose static inputs are given, moved to its device."""
     own = {at: statics[value] for at, value in enumerate(stage.graph.inputs) if value in statics}
     if not own:
@@ -214,38 +188,7 @@ def _bound(stage: _Stage, statics: Mapping[Value, Any], resident: Ledger, damage
         metered = Metered(stage.device, stage.target, resident, damaged)
         own = {at: metered.upload(each) if is_array(each) else each for at, each in own.items()}
     left = tuple(value for value in stage.graph.inputs if value not in statics)
-    return _Stage(stage.executable.bind(own), replace(stage.graph, inputs=left), stage.target, stage.device)
-
-
-class _Homes:
-    """Where the values of a run are: in the host's memory, on devices, or both once they were moved."""
-
-    def __init__(self, values: Sequence[Any], ledger: Ledger, damaged: list[Transfer] | None) -> None:
-        self._forms: list[dict[str, Any]] = [{HOST: value} for value in values]
-        self._devices: dict[str, Metered] = {}
-        self._ledger, self._damaged = ledger, damaged
-
-    def put(self, place: int, value: Any, target: str, device: Device | None) -> None:
-        """Keep what a segment made, where it made it."""
-        self._forms[place] = {HOST if device is None else target: value}
-        if device is not None:
-            self._devices.setdefault(target, Metered(device, target, self._ledger, self._damaged))
-
-    def free(self, place: int) -> None:
-        """Forget a value that nobody reads any more."""
-        self._forms[place] = {}
-
-    def at(self, place: int, target: str, device: Device | None) -> Any:
-        """The value where it is needed, moved there now if it is not there yet."""
-        forms, wanted = self._forms[place], HOST if device is None else target
-        if wanted in forms:
-            return forms[wanted]
-        if HOST not in forms:
-            source, buffer = next(iter(forms.items()))
-            forms[HOST] = self._devices[source].download(buffer)
-        if device is not None:
-            forms[target] = Metered(device, target, self._ledger, self._damaged).upload(forms[HOST])
-        return forms[wanted]
+    return Stage(stage.executable.bind(own), replace(stage.graph, inputs=left), stage.target, stage.device)
 
 
 def _revealing(graph: Graph, wanted: Collection[Value]) -> Graph:

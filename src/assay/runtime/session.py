@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.errors import NotFound, hint_for
+from assay.errors import BadArgument, NotFound, hint_for
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value
 from assay.runtime.explanation import Explanation, explained_nodes, op_name
@@ -20,6 +20,7 @@ from assay.runtime.partition import transferred_bytes
 from assay.runtime.pipeline import Model, placed
 from assay.runtime.program import Program
 from assay.runtime.results import handed_out
+from assay.runtime.runs import ProgramRun
 from assay.runtime.settings import Interface, Settings
 from assay.runtime.targets import make_chain
 from assay.runtime.transfers import Ledger
@@ -53,6 +54,32 @@ class Memory:
     renewals: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
+class SessionRun:
+    """A run of a session that was started."""
+
+    def __init__(self, run: ProgramRun, finished: Callable[[Sequence[Any]], dict[str, Any]]) -> None:
+        """`finished` makes what the session gives of the program's outputs."""
+        self._run, self._finished = run, finished
+        self._outputs: dict[str, Any] | None = None
+
+    def outputs(self) -> dict[str, Any]:
+        """Wait for the outputs, by name. Raises what went wrong in the run."""
+        if self._outputs is None:
+            self._outputs = self._finished(self._run.outputs())
+        return self._outputs
+
+    @property
+    def transfers(self) -> Ledger | None:
+        """What crossed between the host and devices; None if no device takes part."""
+        return self._run.transfers
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most memory that intermediate results took, known once there are outputs; None if some target does not
+        tell."""
+        return self._run.peak_bytes
+
+
 class Session:
     """A model on a target. Thread-safe; compiled once, when it is made.
 
@@ -78,6 +105,8 @@ class Session:
         self.signature = signature
         self._model = Model(graph, facts, _settings(self.options))
         self._latest = self._model.general.program
+        self._taken: tuple[int | None, Ledger | None] = None, None
+        """The memory and the transfers of the latest run."""
         self._unoptimized: Program | None = None
         self._lock = threading.Lock()
         self._running = threading.Lock()
@@ -128,6 +157,17 @@ class Session:
             with self._running:
                 by_name = self._renewed(feeds, budget, observer)
         return by_name if wanted is None else {name: by_name[name] for name in wanted}
+
+    def submit(
+        self, feeds: Mapping[str, Any], *, budget: Budget | None = None, observer: Observer | None = None
+    ) -> SessionRun:
+        """Start a run; its `outputs()` waits. What devices compute goes on meanwhile, the rest is over at once.
+
+        A model that keeps something between runs is refused: its next run starts from what this one leaves.
+        """
+        if self.memory.renewals:
+            raise BadArgument("a model that keeps something between runs cannot be submitted", hint="use `run`")
+        return SessionRun(self._submitted(self._given(feeds), budget, observer), self._finished)
 
     def reset(self) -> None:
         """Put the state back to what the model came with."""
@@ -192,7 +232,7 @@ class Session:
     @property
     def transfers(self) -> Ledger | None:
         """What crossed between the host and devices in the latest run; None if no device took part."""
-        return self._latest.transfers
+        return self._taken[1]
 
     @property
     def resident(self) -> Ledger | None:
@@ -203,15 +243,22 @@ class Session:
     @property
     def peak_bytes(self) -> int | None:
         """The most memory that intermediate results took in the latest run; None if some target does not tell."""
-        return self._latest.peak_bytes
+        return self._taken[0]
 
     def _given(self, feeds: Mapping[str, Any]) -> list[Any]:
         return check_feeds(self.source, {**self.state, **feeds})
 
     def _results(self, given: Sequence[Any], budget: Budget | None, observer: Observer | None) -> dict[str, Any]:
-        program, allowance = self._chosen(given), None if budget is None else budget.begin()
-        results = handed_out(program.run(given, observer, allowance))
-        return dict(zip(self.source.output_names, results, strict=True))
+        run = self._submitted(given, budget, observer)
+        results = run.outputs()
+        self._taken = run.peak_bytes, run.transfers
+        return self._finished(results)
+
+    def _submitted(self, given: Sequence[Any], budget: Budget | None, observer: Observer | None) -> ProgramRun:
+        return self._chosen(given).submit(given, observer, None if budget is None else budget.begin())
+
+    def _finished(self, results: Sequence[Any]) -> dict[str, Any]:
+        return dict(zip(self.source.output_names, handed_out(results), strict=True))
 
     def _renewed(self, feeds: Mapping[str, Any], budget: Budget | None, observer: Observer | None) -> dict[str, Any]:
         """The outputs of a run that leaves new content in the state and in inputs that were fed."""

@@ -130,6 +130,31 @@ class Device(Protocol):
         ...
 
 
+class Run(Protocol):
+    """A run of an executable that was started."""
+
+    def wait(self) -> None:
+        """Return when the run is over. Raises what went wrong in it: RunFailed, RunStopped, OutOfMemory."""
+        ...
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The memory for intermediate results of a run that is over; None where it is not planned as a whole."""
+        ...
+
+
+class Finished:
+    """A run that was over when it was submitted. One of these may stand for many runs."""
+
+    __slots__ = ("peak_bytes",)
+
+    def __init__(self, peak_bytes: int | None = None) -> None:
+        self.peak_bytes = peak_bytes
+
+    def wait(self) -> None:
+        """There is nothing to wait for."""
+
+
 class Executable(Protocol):
     """A compiled segment. Inputs and outputs are arrays, or buffers where the target has memory of its own."""
 
@@ -145,18 +170,15 @@ class Executable(Protocol):
         """
         ...
 
-    def run(
+    def submit(
         self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
-    ) -> tuple[Any, ...]:
-        """The segment's outputs for its inputs, in order. Safe to call from several threads.
+    ) -> tuple[tuple[Any, ...], Run]:
+        """Start a run: the segment's outputs, in order, and the run. Safe to call from several threads.
 
+        Outputs that are arrays are complete. Buffers may still be on their way: they can be handed to the next run at
+        once, and `Device.download` waits for them. The observer is told of every node before the run is over.
         RunStopped and OutOfMemory when the allowance is used up.
         """
-        ...
-
-    @property
-    def peak_bytes(self) -> int | None:
-        """The memory for intermediate results in the latest run; None where it is not planned as a whole."""
         ...
 
 
