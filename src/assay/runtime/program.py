@@ -14,7 +14,7 @@ from assay.ir.graph import Graph, Node, Value
 from assay.runtime.explanation import all_placements
 from assay.runtime.partition import Plan, Segment
 from assay.runtime.placement import Placement, Refusal
-from assay.runtime.runs import DeviceRun, HostRun, ProgramRun, Stage, larger
+from assay.runtime.runs import DeviceRun, HostRun, ProgramRun, Stage
 from assay.runtime.transfers import Ledger, Metered, Transfer
 from assay.targets.base import Bodies, Observer, Target
 from assay.targets.budget import Allowance
@@ -108,7 +108,8 @@ class Program:
             if allowance is not None:
                 allowance.held = around + self._held(values)
             results, run = each.executable.submit([values[place] for place in each.reads], observer, allowance)
-            peak = larger(peak, run.peak_bytes)
+            taken = run.peak_bytes
+            peak = None if peak is None or taken is None else max(peak, taken)
             for place, result in zip(each.writes, results, strict=True):
                 values[place] = result
             for place in each.frees:

@@ -100,10 +100,9 @@ class DeviceRun:
     @property
     def peak_bytes(self) -> int | None:
         """The memory of the hungriest segment."""
-        peak: int | None = 0
-        for run in self._runs:
-            peak = larger(peak, run.peak_bytes)
-        return peak
+        taken = [run.peak_bytes for run in self._runs]
+        known = [each for each in taken if each is not None]
+        return max(known, default=0) if len(known) == len(taken) else None
 
     def _submit(self, stage: Stage) -> None:
         given = [self._homes.at(place, stage.target, stage.device) for place in stage.reads]
@@ -113,11 +112,6 @@ class DeviceRun:
             self._homes.put(place, result, stage.target, stage.device)
         for place in stage.frees:
             self._homes.free(place)
-
-
-def larger(peak: int | None, other: int | None) -> int | None:
-    """The larger of two sizes; None if one of them is not known."""
-    return None if peak is None or other is None else max(peak, other)
 
 
 class _Homes:

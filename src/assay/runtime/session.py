@@ -167,7 +167,8 @@ class Session:
         """
         if self.memory.renewals:
             raise BadArgument("a model that keeps something between runs cannot be submitted", hint="use `run`")
-        return SessionRun(self._submitted(self._given(feeds), budget, observer), self._finished)
+        given, allowance = self._given(feeds), None if budget is None else budget.begin()
+        return SessionRun(self._chosen(given).submit(given, observer, allowance), self._finished)
 
     def reset(self) -> None:
         """Put the state back to what the model came with."""
@@ -249,13 +250,10 @@ class Session:
         return check_feeds(self.source, {**self.state, **feeds})
 
     def _results(self, given: Sequence[Any], budget: Budget | None, observer: Observer | None) -> dict[str, Any]:
-        run = self._submitted(given, budget, observer)
+        run = self._chosen(given).submit(given, observer, None if budget is None else budget.begin())
         results = run.outputs()
         self._taken = run.peak_bytes, run.transfers
         return self._finished(results)
-
-    def _submitted(self, given: Sequence[Any], budget: Budget | None, observer: Observer | None) -> ProgramRun:
-        return self._chosen(given).submit(given, observer, None if budget is None else budget.begin())
 
     def _finished(self, results: Sequence[Any]) -> dict[str, Any]:
         return dict(zip(self.source.output_names, handed_out(results), strict=True))

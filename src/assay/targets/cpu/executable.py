@@ -98,9 +98,9 @@ class CpuExecutable:
         With an observer, the values of all nodes are computed, each by itself.
         An allowance is looked at between kernels: one that is under way comes to its end.
         """
-        arrays = self._given.copy()
-        for at, given in zip(self._open, self._inputs.dense(inputs), strict=True):
-            arrays[at] = given
+        arrays = self._inputs.dense(inputs)
+        if len(arrays) < len(self._given):
+            arrays = self._with_given(arrays)
         if observer is not None:
             return self._observed(arrays, observer, allowance)
         try:
@@ -128,8 +128,17 @@ class CpuExecutable:
         outputs = tuple([_array(self._memory_of(out.memory, arrays, blocks, made), out) for out in layout.outputs])
         return outputs, layout.over
 
+    def _with_given(self, inputs: Sequence[Any]) -> list[Any]:
+        """The inputs of a run among those that are given for all runs."""
+        arrays = self._given.copy()
+        for at, given in zip(self._open, inputs, strict=True):
+            arrays[at] = given
+        return arrays
+
     def _places_of(self, arrays: Sequence[Any]) -> list[int]:
         """Where the inputs of a run lie: those given for all runs as noted, the others as they lie now."""
+        if len(self._open) == len(arrays):
+            return self._inputs.places(arrays)
         places = self._places[: len(arrays)]
         for at, place in zip(self._open, self._inputs.places([arrays[at] for at in self._open]), strict=True):
             places[at] = place
