@@ -35,6 +35,49 @@ class Support:
 YES = Support(True)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Limitation:
+    """Nodes that a target does not take, and why: a row of the table by which it refuses.
+
+    It covers the nodes of `ops` (None: of every op) to which it `applies`. The same rows say what a test may find
+    refused, and what the docs list as such.
+    """
+
+    reason: str
+    applies: Callable[[Node], bool] = lambda node: True
+    ops: Collection[str] | None = None
+
+
+def limitation(reason: str, *ops: str) -> Callable[[Callable[[Node], bool]], Limitation]:
+    """Make a limitation of the decorated predicate of nodes; without `ops` it is about every op."""
+    return lambda applies: Limitation(reason, applies, ops or None)
+
+
+@dataclass(frozen=True)
+class Limitations:
+    """The rows of a target, in the order in which a node is compared with them: a later one may rely on the earlier."""
+
+    rows: tuple[Limitation, ...]
+    _of_op: dict[str, tuple[Limitation, ...]] = field(default_factory=dict[str, tuple[Limitation, ...]], repr=False)
+
+    def first(self, node: Node) -> Limitation | None:
+        """The row that covers a node, its bodies left out; None if none does."""
+        rows = self._of_op.get(node.op)
+        if rows is None:
+            rows = tuple(row for row in self.rows if row.ops is None or node.op in row.ops)
+            self._of_op[node.op] = rows
+        return next((row for row in rows if row.applies(node)), None)
+
+    def support(self, node: Node) -> Support:
+        """What a target with these limitations says to a node. It takes one with bodies if it takes all their nodes."""
+        row = self.first(node)
+        if row is not None:
+            return Support(False, row.reason)
+        inner = ((each, self.support(each)) for region in node.regions for each in region.nodes)
+        refused = (Support(False, f"in its body, {each.op}: {found.reason}") for each, found in inner if not found.ok)
+        return next(refused, YES)
+
+
 @dataclass(frozen=True, slots=True)
 class TransferCost:
     """What moving data between the host and a device costs: seconds for each transfer, and bytes per second."""
@@ -196,8 +239,13 @@ class Target(Protocol):
         """What the runtime must know of the target."""
         ...
 
+    def limitations(self) -> Limitations:
+        """All that the target does not take here, in this mode, with the reasons."""
+        ...
+
     def support(self, node: Node) -> Support:
-        """Whether this node can run here. Asks no other process, and gives the same answer each time."""
+        """Whether this node can run here: what `limitations` say to it. Asks no other process, and gives the same
+        answer each time."""
         ...
 
     def passes(self) -> Sequence[NamedPass]:

@@ -161,7 +161,8 @@ class Interpreter:
         definition = OPS.get(node.op)
         if definition is None:
             raise RunFailed(f"the oracle has no op '{node.op}'", where=str(node.origin))
-        sized_at_run = not definition.regions and not all(_is_static(value.type) for value in node.outputs)
+        values = [value for value in (*node.inputs, *node.outputs) if value is not None]
+        sized_at_run = not definition.regions and not all(_is_static(value.type) for value in values)
         kernel = None if definition.regions else make_kernel(definition, node, self.mode)
         fixed = [value.type for value in node.outputs if not sized_at_run and not definition.regions]
         taken = sum(_bytes_taken(kind, definition) for kind in fixed)
