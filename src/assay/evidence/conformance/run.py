@@ -27,7 +27,7 @@ _BF16_RELATIVE = 2.0**-6
 
 
 @dataclass(frozen=True, slots=True)
-class Limitation:
+class SuiteLimitation:
     """Cases whose expected outputs no target of Assay gives, and why. Tests and the page both read this list."""
 
     pattern: str
@@ -39,7 +39,7 @@ class Limitation:
 
 
 LIMITATIONS = (
-    Limitation(
+    SuiteLimitation(
         r"test_bernoulli(_double|_seed)?(_expanded)?",
         "random: the expected outputs are draws of NumPy's generator, which ONNX does not prescribe",
     ),
@@ -72,7 +72,7 @@ class CaseResult:
         return {"record": "case", **asdict(self)}
 
 
-def excuse(record: CaseResult) -> Limitation | None:
+def excuse(record: CaseResult) -> SuiteLimitation | None:
     """The known limitation that explains a result that differs, if there is one."""
     known = (limit for limit in LIMITATIONS if limit.covers(record.name))
     return next(known, None) if record.status == "fail_accuracy" else None
