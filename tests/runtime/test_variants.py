@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from assay.errors import AssayError
 from assay.frontends.onnx import import_model
 from assay.runtime import variants
-from assay.runtime.pipeline import Model
+from assay.runtime.pipeline import ModelPrograms
 from assay.runtime.session import Session, SessionOptions
 from assay.runtime.variants import KEPT, Variants, deciding_inputs
 
@@ -74,7 +74,7 @@ def test_a_model_that_takes_a_shape_runs_natively_and_rightly() -> None:
 def test_other_inputs_make_no_variants(monkeypatch: pytest.MonkeyPatch) -> None:
     ready = session(reshaped())
     first = ready.run(feeds(3, 8))["y"]
-    monkeypatch.setattr(Model, "_variant", lambda *arguments: pytest.fail("another variant"))
+    monkeypatch.setattr(ModelPrograms, "_variant", lambda *arguments: pytest.fail("another variant"))
     np.testing.assert_allclose(ready.run(feeds(3, 8, factor=8.0))["y"], 2 * first, rtol=1e-6)
 
 

@@ -2,8 +2,9 @@
 
     lower → passes → place → the target's own passes, on each segment → prelude → compile
 
-`core_graph` takes the first two steps, from the disk if they were taken before; `compiled` takes the others. `Model`
-does both, and once more for sizes or contents of inputs that let a target take more of a model (`variants.py`).
+`core_graph` takes the first two steps, from the disk if they were taken before; `compiled` takes the others.
+`ModelPrograms` does both, and once more for sizes or contents of inputs that let a target take more of a model
+(`variants.py`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from assay.runtime.prepare import prepared, split, with_constants
 from assay.runtime.program import Program, compile_plan
 from assay.runtime.settings import PLAIN, Interface, Settings
 from assay.runtime.stages import stage
-from assay.runtime.variants import Known, Variants, deciding_inputs, symbolic_inputs
+from assay.runtime.variants import VariantInputs, Variants, deciding_inputs, symbolic_inputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +143,7 @@ def _with_room(static: Sequence[Value]) -> list[Value]:
 # --- models
 
 
-class Model:
+class ModelPrograms:
     """A model as programs: one that serves all inputs, and variants for sizes or contents that serve better.
 
     Variants are made when inputs ask for them and only if floats of the general program are left to the oracle.
@@ -187,7 +188,7 @@ class Model:
         deciding, sized = deciding_inputs(self.lowered), symbolic_inputs(self.source)
         return Variants(deciding, sized, self._variant) if deciding or sized else None
 
-    def _variant(self, known: Known) -> Program | None:
+    def _variant(self, known: VariantInputs) -> Program | None:
         """A program for this alone; None if targets take no more of it than of the program for all."""
         program = self._compiled([_learned(fact, at, known) for at, fact in enumerate(self.facts)]).program
         return program if self._missed(program) < self._missed(self.general.program) else None
@@ -203,7 +204,7 @@ class Model:
         return sum(row.target != takers[0] if special else row.target == oracle for row in rows)
 
 
-def _learned(fact: Fact, place: int, known: Known) -> Fact:
+def _learned(fact: Fact, place: int, known: VariantInputs) -> Fact:
     """What is known of an input in runs of a variant."""
     kind, shape = fact.type, known.shapes.get(place)
     if shape is not None and isinstance(kind, TensorType):

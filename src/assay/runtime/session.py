@@ -17,7 +17,7 @@ from assay.runtime.feeds import check_feeds, place_of
 from assay.runtime.options import SessionOptions as SessionOptions
 from assay.runtime.options import options_from
 from assay.runtime.partition import transferred_bytes
-from assay.runtime.pipeline import Model, placed
+from assay.runtime.pipeline import ModelPrograms, placed
 from assay.runtime.program import Program
 from assay.runtime.results import handed_out
 from assay.runtime.runs import ProgramRun
@@ -103,7 +103,7 @@ class Session:
         self.memory = memory or Memory()
         self.state = _copies(self.memory.initial)
         self.signature = signature
-        self._model = Model(graph, facts, _settings(self.options))
+        self._model = ModelPrograms(graph, facts, _settings(self.options))
         self._latest = self._model.general.program
         self._taken: tuple[int | None, Ledger | None] = None, None
         """The memory and the transfers of the latest run."""

@@ -32,7 +32,7 @@ Made = TypeVar("Made")
 
 
 def deciding_inputs(graph: Graph) -> tuple[int, ...]:
-    """The places of the inputs of a core graph whose content decides sizes that are not known before a run."""
+    """The positions of the inputs of a core graph whose content decides sizes that are not known before a run."""
     maker = {value: node for node in graph.nodes for value in node.outputs}
     waiting = [value for node in graph.nodes if _is_open(node) for value in _small(node)]
     seen: set[Value] = set()
@@ -45,7 +45,7 @@ def deciding_inputs(graph: Graph) -> tuple[int, ...]:
 
 
 def symbolic_inputs(graph: Graph) -> tuple[int, ...]:
-    """The places of the inputs of a graph whose sizes are not all known."""
+    """The positions of the inputs of a graph whose sizes are not all known."""
     kinds = [value.type for value in graph.inputs]
     return tuple(at for at, kind in enumerate(kinds) if isinstance(kind, TensorType) and not _is_fixed(kind))
 
@@ -76,8 +76,8 @@ def _may_decide(kind: Type) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What a variant is made for: what inputs hold, and what shapes they have, by their places."""
+class VariantInputs:
+    """What a variant is made for: the content of some inputs and the shapes of others, by position."""
 
     content: Mapping[int, Array]
     shapes: Mapping[int, tuple[int, ...]]
@@ -95,7 +95,9 @@ class Variants(Generic[Made]):
     `make` gives None, or raises an AssayError, where a variant is of no use. Threads may share this.
     """
 
-    def __init__(self, deciding: Sequence[int], sized: Sequence[int], make: Callable[[Known], Made | None]) -> None:
+    def __init__(
+        self, deciding: Sequence[int], sized: Sequence[int], make: Callable[[VariantInputs], Made | None]
+    ) -> None:
         self._deciding, self._sized, self._make = deciding, sized, make
         self._kept: OrderedDict[Hashable, Made | None] = OrderedDict()
         self._left = MADE
@@ -103,25 +105,25 @@ class Variants(Generic[Made]):
 
     def find(self, inputs: Sequence[Array]) -> Made | None:
         """The variant for these inputs, made now if need be; None where there is none or there were too many."""
-        content = {place: inputs[place] for place in self._deciding}
+        content = {at: inputs[at] for at in self._deciding}
         if any(array.size > SMALL for array in content.values()):
             return None
-        known = Known(content, {place: inputs[place].shape for place in self._sized})
-        key = known.key
+        wanted = VariantInputs(content, {at: inputs[at].shape for at in self._sized})
+        key = wanted.key
         with self._lock:
             if key not in self._kept:
                 if not self._left:
                     return None
                 self._left -= 1
-                self._kept[key] = self._attempt(known)
+                self._kept[key] = self._attempt(wanted)
             self._kept.move_to_end(key)
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
             return self._kept[key]
 
-    def _attempt(self, known: Known) -> Made | None:
+    def _attempt(self, wanted: VariantInputs) -> Made | None:
         """A variant; None if the model cannot be lowered for this, which the run itself will then say."""
         try:
-            return self._make(known)
+            return self._make(wanted)
         except AssayError:
             return None
