@@ -78,11 +78,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tell_in_json(error, plain)
     if debug:
         raise error
-    _tell(error)
+    _print_error(error)
     sys.exit(ending(error).code)
 
 
-def _tell(error: BaseException) -> None:
+def _print_error(error: BaseException) -> None:
     """What ended the command, in words on stderr."""
     if isinstance(error, TyperException):
         rich_format_error(cast("Any", error))

@@ -198,7 +198,7 @@ def _meaning(change: Change) -> str:
 
 
 def _show_all(report: CommandOutput, records: Iterable[Record]) -> None:
-    from assay.evidence.records.diff import relative_time, told, worst_error
+    from assay.evidence.records.diff import cause_text, relative_time, worst_error
 
     rows = [
         (
@@ -208,7 +208,7 @@ def _show_all(report: CommandOutput, records: Iterable[Record]) -> None:
             _figure(record.speed.median, 1e3),
             _figure(relative_time(record)),
             _figure(worst_error(record)),
-            told(record.cause),
+            cause_text(record.cause),
         )
         for record in records
     ]
@@ -223,14 +223,14 @@ def _figure(value: float | None, factor: float = 1.0) -> str:
 def _show_record(report: CommandOutput, record: Record) -> None:
     import msgspec
 
-    from assay.evidence.records.diff import told, verdicts
+    from assay.evidence.records.diff import cause_text, verdicts
 
     report.text(case_text(record.case))
     facts = {
         "status": record.status,
         "verdict": record.verdict,
         "stage": record.stage,
-        "cause": told(record.cause),
+        "cause": cause_text(record.cause),
         "said": record.cause.detail if record.cause else "",
         "first wrong value": record.attribution,
         "reproducer": record.reproducer,

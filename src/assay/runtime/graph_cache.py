@@ -65,7 +65,7 @@ def lowered_graph(
         key = graph_key(source, facts, options, shared)
     except TypeError:  # an attribute of a kind that the IR does not know: such a graph has no key
         return build()
-    found = _found(store.get(key), source, shared)
+    found = _read(store.get(key), source, shared)
     if found is not None:
         return found
     built = build()
@@ -84,7 +84,7 @@ def graph_key(source: Graph, facts: Sequence[Fact], options: Sequence[str], shar
     return digest("lowered graph", *_ENVIRONMENT, str(len(options)), *options, encode(source, shared), stated, *arrays)
 
 
-def _found(content: bytes | None, source: Graph, shared: SharedParts) -> Graph | None:
+def _read(content: bytes | None, source: Graph, shared: SharedParts) -> Graph | None:
     """The graph that an entry holds; None unless it keeps the rules and has only ops that `source` can lead to."""
     if content is None:
         return None

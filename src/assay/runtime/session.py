@@ -150,7 +150,7 @@ class Session:
         uses up its budget ends with RunStopped or OutOfMemory and changes nothing; the session can be used again.
         `observer` is told of every node.
         """
-        wanted = None if outputs is None else self._known(outputs, self.output_names, "output")
+        wanted = None if outputs is None else self._checked_names(outputs, self.output_names, "output")
         if not self.memory.renewals:
             by_name = self._results(self._given(feeds), budget, observer)
         else:
@@ -209,7 +209,7 @@ class Session:
     def observable(self, names: Iterable[str] | None = None) -> list[str]:
         """The names that `observe` takes, or those of `names`; NotFound if one of them is no value's."""
         known = named_values(self.lowered)
-        return list(known) if names is None else self._known(names, known, "value")
+        return list(known) if names is None else self._checked_names(names, known, "value")
 
     @property
     def computed_names(self) -> tuple[str, ...]:
@@ -287,7 +287,7 @@ class Session:
             raise NotFound(f"'{name}' was not computed in this run", hint="it lies in a body that did not run")
         return found[name]
 
-    def _known(self, names: Iterable[str], known: Iterable[str], what: str) -> list[str]:
+    def _checked_names(self, names: Iterable[str], known: Iterable[str], what: str) -> list[str]:
         listed = dict.fromkeys(known)
         chosen = list(names)
         for name in chosen:

@@ -78,7 +78,7 @@ class Decomposed:
         try:
             return _reference(case, lower(case.graph, decomposed=True))
         except Exception as error:
-            return PeerAnswer(failure=_told(error))
+            return PeerAnswer(failure=_described(error))
 
 
 class Symbolic:
@@ -92,7 +92,7 @@ class Symbolic:
             facts = [Fact(_symbolic(value, f"d{i}")) for i, value in enumerate(case.graph.inputs)]
             return _reference(case, lower(case.graph, facts, decomposed=True))
         except Exception as error:
-            return PeerAnswer(failure=_told(error))
+            return PeerAnswer(failure=_described(error))
 
 
 def _symbolic(value: Value, name: str) -> TensorType:
@@ -101,7 +101,7 @@ def _symbolic(value: Value, name: str) -> TensorType:
     return TensorType(value.type.dtype, shape and tuple(symbol(f"{name}_{i}") for i in range(len(shape))))
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
     return str(error) if isinstance(error, AssayError) else f"{type(error).__name__}: {error}"
 
 
@@ -133,7 +133,7 @@ class Reimported:
         try:
             results = ReferenceTarget().compile(lower(load(model))).run(case.inputs)
         except Exception as error:
-            return PeerAnswer(left_out=left_out, failure=_told(error))
+            return PeerAnswer(left_out=left_out, failure=_described(error))
         return PeerAnswer(dict(zip(case.graph.outputs, results, strict=True)), left_out)
 
 

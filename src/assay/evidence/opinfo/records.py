@@ -73,7 +73,7 @@ class UnitResults:
     """Why there are no samples, or not all."""
 
     @property
-    def settled(self) -> int:
+    def judged_count(self) -> int:
         """How many verdicts there are."""
         return sum(len(verdicts) for verdicts in self.verdicts.values())
 

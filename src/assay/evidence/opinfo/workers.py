@@ -79,12 +79,12 @@ class UnitRunner:
         finding = UnitResults(unit, verdicts={backend: {} for backend in self._settings.backends})
         alone: set[int] = set()
         while (ended := self._converse(finding, alone)) is not None:
-            before = finding.settled + len(alone)
+            before = finding.judged_count + len(alone)
             if ended.begun is not None and len(ended.begun.samples) > 1:
                 alone.update(ended.begun.samples)
             elif ended.begun is not None:
                 self._blame(finding, ended.begun, ended.verdict)
-            if finding.settled + len(alone) == before:  # another attempt would end in the same way
+            if finding.judged_count + len(alone) == before:  # another attempt would end in the same way
                 finding.failure = f"{ended.verdict.status} outside of any sample: {ended.verdict.reason}"
                 break
         finding.seconds = time.perf_counter() - started
@@ -111,7 +111,7 @@ class UnitRunner:
             finding.verdicts[backend].setdefault(begun.samples[0], verdict)
 
     def _converse(self, finding: UnitResults, alone: Set[int]) -> _Ended | None:
-        """Have the process run what is not settled yet and note what it says; None if it came to the end."""
+        """Have the process run what has no result yet and note what it says; None if it came to the end."""
         settings = self._settings
         known = frozenset((backend, i) for backend, verdicts in finding.verdicts.items() for i in verdicts)
         job = UnitJob(finding.unit, settings.target, settings.peers, settings.limit, known, frozenset(alone))

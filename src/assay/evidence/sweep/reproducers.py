@@ -44,7 +44,7 @@ reproduce(
 '''
 
 
-def proven(job: Job, stopped: Callable[[], bool] = lambda: False) -> Record:
+def run_with_reproducer(job: Job, stopped: Callable[[], bool] = lambda: False) -> Record:
     """The record of a job. Of a failure a file is made that shows it, and run once; a pass has none."""
     record = supervise(job, stopped)
     if record.green or record.status in _NOT_SHOWN:

@@ -174,7 +174,7 @@ def _resize_shape(x: Fact, sizes: Fact, *, axes: Sequence[int], mode: str, **att
     return [tuple(shape)]
 
 
-def _known(dim: Dim) -> int:
+def _size_of(dim: Dim) -> int:
     if not isinstance(dim, int):
         raise FactMissing("the size of an axis that is resized")
     return dim
@@ -185,7 +185,7 @@ def _resize_parts(b: Any, x: Any, sizes: Any, *, axes: Sequence[int], extrapolat
     places = axes_of(axes, rank)
     new = b.ints(sizes, "sizes")
     check_size(new, dtype, b.limits)
-    lines = _lines([_known(b.dims(x)[axis]) for axis in places], new, attrs)
+    lines = _lines([_size_of(b.dims(x)[axis]) for axis in places], new, attrs)
     work = dtype if attrs["mode"] == "nearest" else working(dtype)
     result = converted(b, x, work)
     for axis, line in zip(places, lines, strict=True):

@@ -170,11 +170,11 @@ _JUMPS = {
 
 
 def _counted_breaks(breaks: Iterable[Break]) -> tuple[GraphBreak, ...]:
-    counts = Counter((each.file, each.line, each.code, *_told(each.message)) for each in breaks)
+    counts = Counter((each.file, each.line, each.code, *_reason_and_hints(each.message)) for each in breaks)
     return tuple(GraphBreak(*found, count) for found, count in counts.items())
 
 
-def _told(message: str) -> tuple[str, tuple[str, ...]]:
+def _reason_and_hints(message: str) -> tuple[str, tuple[str, ...]]:
     """The reason and the hints in torch's message."""
     lines = [line.strip() for line in message.splitlines()]
     title = lines[0] if lines else ""

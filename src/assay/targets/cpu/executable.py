@@ -175,9 +175,9 @@ class CpuExecutable:
                 made = tuple(value for node in self.graph.nodes for value in node.outputs)
                 whole = Graph(self.graph.name, self.graph.inputs, made, self.graph.nodes, self.graph.constants)
                 self._plain = CpuExecutable(whole, self._toolchain, self._limits, self._threads, fused=False)
-        return self._plain._told(inputs, observer, self.graph, allowance)
+        return self._plain._run_observed(inputs, observer, self.graph, allowance)
 
-    def _told(
+    def _run_observed(
         self, inputs: Sequence[Any], observer: Observer, graph: Graph, allowance: Allowance | None
     ) -> tuple[tuple[Any, ...], Run]:
         arrays = [np.ascontiguousarray(array) for array in inputs]

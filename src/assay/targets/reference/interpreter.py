@@ -141,13 +141,13 @@ class Interpreter:
             self._check_type(node, value.type, result, symbols)
             env[value] = result
         if watch is not None:
-            self._tell(watch, node, results, time.perf_counter() - started, env)
+            self._notify(watch, node, results, time.perf_counter() - started, env)
         for value in step.dead:
             del env[value]
             if watch is not None:
                 watch.drop(value)
 
-    def _tell(self, watch: Watch, node: Node, results: Sequence[Any], seconds: float, env: Env) -> None:
+    def _notify(self, watch: Watch, node: Node, results: Sequence[Any], seconds: float, env: Env) -> None:
         """Let the observer know of a node that has run, and count what it made."""
         if watch.observer is not None:
             watch.observer(Event(node, tuple(results), seconds, getattr(env, "bytes", 0)))

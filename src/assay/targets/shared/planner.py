@@ -54,7 +54,7 @@ class Planner:
         self._fused = fused
         self._readers = _readers(graph, kernels)
         self._ends = {value for each in _with_bodies(graph) for value in each.outputs}
-        self._handed_out = _handed_out(graph, kernels)
+        self._caller_values = _caller_values(graph, kernels)
         self._outside: set[Storage] = set()
         self._nodes: tuple[Node, ...] = ()
         self._required: set[tuple[Dim, int]] = set()
@@ -87,7 +87,7 @@ class Planner:
 
     def result(self, value: Value, order: Sequence[int] | None = None) -> View:
         """Memory for a result, without gaps, its axes in `order`."""
-        made = self._fresh(dtype_of(value), shape_of(value), order, value in self._handed_out)
+        made = self._fresh(dtype_of(value), shape_of(value), order, value in self._caller_values)
         self._views[value] = made
         return made
 
@@ -307,7 +307,7 @@ def _readers(graph: Graph, kernels: KernelTable) -> dict[Value, list[Node]]:
     return found
 
 
-def _handed_out(graph: Graph, kernels: KernelTable) -> set[Value]:
+def _caller_values(graph: Graph, kernels: KernelTable) -> set[Value]:
     """The outputs, and what they are views of."""
     found: set[Value] = set(graph.outputs)
     for node in reversed(_needed(graph, kernels)):
