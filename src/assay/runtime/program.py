@@ -34,8 +34,8 @@ class Program:
         statics: Mapping[Value, Any] = _NOTHING,
         resident: Ledger | None = None,
     ) -> None:
-        """`segments` are those of the plan, compiled. `statics` are values that all runs share, `resident` lists what was
-        moved to devices for all runs. `disabled` names the passes that were switched off."""
+        """`segments` are those of the plan, compiled. `statics` are values that all runs share, `resident` lists what
+        was moved to devices for all runs. `disabled` names the passes that were switched off."""
         self.plan, self.oracle, self._disabled = plan, oracle, disabled
         self._compiled = segments
         self._places, self._fixed = _places(plan, statics)

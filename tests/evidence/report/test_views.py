@@ -34,7 +34,7 @@ from assay.evidence.report.cells import (
 )
 from assay.evidence.report.clusters import clusters
 from assay.evidence.report.names import file_names
-from assay.evidence.report.unlock import freed, plan
+from assay.evidence.report.unlock import freed, shortest_fixes
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +146,7 @@ def test_a_plan_is_the_best_there_is(seed: int) -> None:
     blocked = {
         f"m{place}": frozenset(dice.sample(range(8), dice.randint(1, 4))) for place in range(dice.randint(1, 12))
     }
-    found = plan(blocked)
+    found = shortest_fixes(blocked)
     assert all(step.exact for step in found)
     assert found[-1].models == tuple(sorted(blocked))
     reached = {len(step.fixes): len(step.models) for step in found}
@@ -161,17 +161,17 @@ def test_a_plan_is_the_best_there_is(seed: int) -> None:
 def test_a_plan_without_a_budget_is_greedy_and_says_so() -> None:
     dice = random.Random(1)
     blocked = {f"m{place}": frozenset(dice.sample(range(40), dice.randint(2, 9))) for place in range(80)}
-    found = plan(blocked, budget=50)
+    found = shortest_fixes(blocked, budget=50)
     assert not found[-1].exact
     assert found[-1].models == tuple(sorted(blocked))
     counts = [(len(step.fixes), len(step.models)) for step in found]
     assert counts == sorted(counts)
     assert all(step.models == freed(blocked, frozenset(step.fixes)) for step in found)
-    assert plan({}) == []
+    assert shortest_fixes({}) == []
 
 
 def test_a_plan_for_many_models_with_a_cause_each_is_found() -> None:
-    found = plan({f"m{place}": frozenset([place]) for place in range(1200)}, budget=1_000)
+    found = shortest_fixes({f"m{place}": frozenset([place]) for place in range(1200)}, budget=1_000)
     assert [len(step.fixes) for step in found] == list(range(1, 1201))
     assert [len(step.models) for step in found] == list(range(1, 1201))
 
@@ -180,7 +180,7 @@ def test_a_plan_for_many_models_with_a_cause_each_is_found() -> None:
 def test_a_step_is_called_exact_only_where_the_search_came_to_its_end(budget: int) -> None:
     dice = random.Random(4)
     blocked = {f"m{place}": frozenset(dice.sample(range(12), dice.randint(2, 5))) for place in range(25)}
-    found = plan(blocked, budget)
+    found = shortest_fixes(blocked, budget)
     assert not all(step.exact for step in found)
     assert [step.exact for step in found] == sorted((step.exact for step in found), reverse=True)
     assert all(len(step.models) == most(blocked, len(step.fixes)) for step in found if step.exact)

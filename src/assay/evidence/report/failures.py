@@ -9,7 +9,7 @@ from assay.evidence.records.schema import Record
 from assay.evidence.report.base import UNKNOWN, Base, CauseKey, FailureKey, failure_of, models_of, said, tried
 from assay.evidence.report.cells import Column, Link, Ratio, Row, Table, natural, number, written
 from assay.evidence.report.clusters import clusters
-from assay.evidence.report.unlock import Fixes, freed, plan
+from assay.evidence.report.unlock import Fixes, freed, shortest_fixes
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def blockers(base: Base) -> Blockers:
     for record in base.failed:
         if record.cause:
             impact.setdefault((record.case.target, failure_of(record.cause)), []).append(record)
-    plans = {target: plan(models) for target, models in blocked.items()}
+    plans = {target: shortest_fixes(models) for target, models in blocked.items()}
     return Blockers(blocked, {key: tuple(records) for key, records in impact.items()}, plans)
 
 

@@ -49,23 +49,25 @@ class CpuExecutable:
         self.graph = graph
         self._toolchain, self._limits, self._threads = toolchain, limits, threads
         constants = {value: _strided(array) for value, array in _constants(graph).items()}
-        plan = Planner(graph, constants, limits, KERNELS, fused=fused)
-        self._plan = plan
-        kernels = list(dict.fromkeys(step.kernel for step in plan.tape.order if step.kernel is not None))
+        planner = Planner(graph, constants, limits, KERNELS, fused=fused)
+        self._planner = planner
+        kernels = list(dict.fromkeys(step.kernel for step in planner.tape.order if step.kernel is not None))
         machine, *libraries = toolchain.load([_MACHINE, *kernels])
         self._machine = _typed(machine)
         addresses = {
             kernel: ctypes.cast(library.kernel, ctypes.c_void_p).value or 0
             for kernel, library in zip(kernels, libraries, strict=True)
         }
-        self._results = _Results(plan)
-        self._encoded = encode(plan.tape, plan.errors, addresses, limits.tensor_bytes)
+        self._results = _Results(planner)
+        self._encoded = encode(planner.tape, planner.errors, addresses, limits.tensor_bytes)
         self._tape = ctypes.byref(self._encoded.header)
         self._constants = list(constants.values())
-        self._places = [0] * len(graph.inputs) + [address(array) for array in self._constants] + [0] * len(plan.made)
-        self._sources = list(plan.sources.values())
-        kept = {view.storage for view in plan.outputs}
-        self.addressed = {at for at, value in enumerate(graph.inputs) if plan.view(value).storage not in kept}
+        self._addresses = (
+            [0] * len(graph.inputs) + [address(array) for array in self._constants] + [0] * len(planner.made)
+        )
+        self._sources = list(planner.sources.values())
+        kept = {view.storage for view in planner.outputs}
+        self.addressed = {at for at, value in enumerate(graph.inputs) if planner.view(value).storage not in kept}
         self._given: list[Any] = [None] * len(graph.inputs)
         """What is given for all runs; None for what each run is given."""
         self._open: Sequence[int] = range(len(graph.inputs))
@@ -86,7 +88,7 @@ class CpuExecutable:
         places = dict(zip(dense, bound._inputs.places(ordered), strict=True))
         bound._given = [dense.get(at, given) for at, given in enumerate(self._given)]
         bound._open = [at for at in self._open if at not in dense]
-        bound._places = [places.get(at, place) for at, place in enumerate(self._places)]
+        bound._addresses = [places.get(at, place) for at, place in enumerate(self._addresses)]
         bound.addressed = {new for new, at in enumerate(bound._open) if self._open.index(at) in self.addressed}
         return bound
 
@@ -111,7 +113,7 @@ class CpuExecutable:
     def _run(
         self, arrays: Sequence[Any], times: Array | None, allowance: Allowance | None = None
     ) -> tuple[tuple[Any, ...], Run]:
-        frame = self._frames.pop() if self._frames else _Frame(self._machine, self._tape, self._places)
+        frame = self._frames.pop() if self._frames else _Frame(self._machine, self._tape, self._addresses)
         symbols = tuple(arrays[index].shape[axis] for index, axis in self._sources)
         layout = frame.fit(symbols, self._results)
         if layout.large or allowance is not None:
@@ -122,7 +124,7 @@ class CpuExecutable:
         if failed < 0 and allowance is not None:
             raise allowance.stopped(self._next_node(-2 - failed))
         if failed:
-            node, message = self._plan.tape.errors[failed - 1]
+            node, message = self._planner.tape.errors[failed - 1]
             raise RunFailed(f"{node.op}: {message}", where=str(node.origin))
         made = len(arrays) + len(self._constants)
         outputs = tuple([_array(self._memory_of(out.memory, arrays, blocks, made), out) for out in layout.outputs])
@@ -139,7 +141,7 @@ class CpuExecutable:
         """Where the inputs of a run lie: those given for all runs as noted, the others as they lie now."""
         if len(self._open) == len(arrays):
             return self._inputs.places(arrays)
-        places = self._places[: len(arrays)]
+        places = self._addresses[: len(arrays)]
         for at, place in zip(self._open, self._inputs.places([arrays[at] for at in self._open]), strict=True):
             places[at] = place
         return places
@@ -162,7 +164,7 @@ class CpuExecutable:
 
     def _largest(self, arrays: Sequence[Array]) -> str:
         """The node that makes the largest result of a run with these inputs."""
-        bound = {name: arrays[index].shape[axis] for name, (index, axis) in self._plan.sources.items()}
+        bound = {name: arrays[index].shape[axis] for name, (index, axis) in self._planner.sources.items()}
         largest = max(self.graph.nodes, key=lambda node: max((_size(v.type, bound) for v in node.outputs), default=0))
         return str(largest.origin)
 
@@ -224,12 +226,12 @@ class _Output:
 class _Results:
     """What to ask the machine for to know where results lie."""
 
-    def __init__(self, plan: Planner) -> None:
-        slot = plan.tape.sizes.slot
-        given = {storage: index for index, storage in enumerate(plan.tape.given)}
-        self.blocks = [slot(storage.bytes) for storage in plan.made]
-        self.views = [(given[view.storage], view) for view in plan.outputs]
-        wanted = [slot(dim) for view in plan.outputs for dim in (view.offset, *view.shape, *view.strides)]
+    def __init__(self, planner: Planner) -> None:
+        slot = planner.tape.sizes.slot
+        given = {storage: index for index, storage in enumerate(planner.tape.given)}
+        self.blocks = [slot(storage.bytes) for storage in planner.made]
+        self.views = [(given[view.storage], view) for view in planner.outputs]
+        wanted = [slot(dim) for view in planner.outputs for dim in (view.offset, *view.shape, *view.strides)]
         self.slots = np.array([*self.blocks, *wanted], np.int32)
 
     def layout(self, sizes: list[int], arena: int) -> _Layout:
