@@ -80,15 +80,15 @@ class CpuExecutable:
         self._lock = threading.Lock()
 
     def bind(self, statics: Mapping[int, Any]) -> Executable:
-        """The same tape over these inputs, whose places in memory are noted once."""
+        """The same tape over these inputs, whose addresses in memory are noted once."""
         bound = copy(self)
         bound._begin()
         ordered = bound._inputs.dense(list(statics.values()))
         dense = dict(zip([self._open[at] for at in statics], ordered, strict=True))
-        places = dict(zip(dense, bound._inputs.places(ordered), strict=True))
+        addresses = dict(zip(dense, bound._inputs.addresses(ordered), strict=True))
         bound._given = [dense.get(at, given) for at, given in enumerate(self._given)]
         bound._open = [at for at in self._open if at not in dense]
-        bound._addresses = [places.get(at, place) for at, place in enumerate(self._addresses)]
+        bound._addresses = [addresses.get(at, each) for at, each in enumerate(self._addresses)]
         bound.addressed = {new for new, at in enumerate(bound._open) if self._open.index(at) in self.addressed}
         return bound
 
@@ -119,7 +119,7 @@ class CpuExecutable:
         if layout.large or allowance is not None:
             self._check_memory(layout, frame, allowance)
         blocks = _memory(layout.blocks, together=not arrays)
-        failed = frame.run(self._places_of(arrays), blocks, self._threads(), times, allowance)
+        failed = frame.run(self._addresses_of(arrays), blocks, self._threads(), times, allowance)
         self._frames.append(frame)
         if failed < 0 and allowance is not None:
             raise allowance.stopped(self._next_node(-2 - failed))
@@ -137,14 +137,14 @@ class CpuExecutable:
             arrays[at] = given
         return arrays
 
-    def _places_of(self, arrays: Sequence[Any]) -> list[int]:
+    def _addresses_of(self, arrays: Sequence[Any]) -> list[int]:
         """Where the inputs of a run lie: those given for all runs as noted, the others as they lie now."""
         if len(self._open) == len(arrays):
-            return self._inputs.places(arrays)
-        places = self._addresses[: len(arrays)]
-        for at, place in zip(self._open, self._inputs.places([arrays[at] for at in self._open]), strict=True):
-            places[at] = place
-        return places
+            return self._inputs.addresses(arrays)
+        addresses = self._addresses[: len(arrays)]
+        for at, now in zip(self._open, self._inputs.addresses([arrays[at] for at in self._open]), strict=True):
+            addresses[at] = now
+        return addresses
 
     def _memory_of(self, at: int, arrays: Sequence[Any], blocks: Sequence[Array], made: int) -> Array:
         """The `at`-th of the inputs, the constants and the blocks, of which the first is number `made`."""
@@ -248,10 +248,10 @@ class _Results:
 class _Frame:
     """What one run needs of its own."""
 
-    def __init__(self, machine: ctypes.CDLL, tape: Any, places: Sequence[int]) -> None:
-        """`places`: where the memory lies that is given to runs, which say where inputs and blocks lie."""
+    def __init__(self, machine: ctypes.CDLL, tape: Any, addresses: Sequence[int]) -> None:
+        """`addresses`: of the memory that is given to runs, which say where inputs and blocks lie."""
         self._machine, self._tape = machine, tape
-        self._given = (ctypes.c_void_p * len(places))(*places)
+        self._given = (ctypes.c_void_p * len(addresses))(*addresses)
         self._frame = machine.frame_new(tape)
         if not self._frame:
             raise OutOfMemory(_TOO_LITTLE)
@@ -282,14 +282,14 @@ class _Frame:
 
     def run(
         self,
-        places: Sequence[int],
+        addresses: Sequence[int],
         blocks: Sequence[Array],
         threads: int,
         times: Array | None,
         allowance: Allowance | None,
     ) -> int:
-        """Run with inputs that lie at these places and memory for the results."""
-        self._given[: len(places)] = places
+        """Run with inputs that lie at these addresses and memory for the results."""
+        self._given[: len(addresses)] = addresses
         for at, block in enumerate(blocks, len(self._given) - len(blocks)):
             self._given[at] = address(block)
         noted = None if times is None else address(times)
