@@ -222,6 +222,30 @@ def test_where_eager_says_that_the_largest_of_no_elements_lies(target: str) -> N
     agree(compiled(function, target), function, torch.randn(2, 1, 2, 3), grad=False)
 
 
+_DRAWN = torch.rand(2, 3, 2, generator=torch.Generator().manual_seed(0))
+_POOLS: dict[str, tuple[int, Callable[..., Any]]] = {
+    "1d": (1, lambda x: F.max_pool1d(x, 3, 2, padding=1, ceil_mode=True)),
+    "2d": (2, lambda x: F.max_pool2d(x, 3, 2, padding=1, dilation=2)),
+    "3d": (3, lambda x: F.max_pool3d(x, 2, 1, padding=1)),
+    "adaptive 1d": (1, lambda x: F.adaptive_max_pool1d(x, 3)),
+    "adaptive 2d": (2, lambda x: F.adaptive_max_pool2d(x, (3, 2))),
+    "adaptive 3d": (3, lambda x: F.adaptive_max_pool3d(x, 2)),
+    "fractional": (2, lambda x: F.fractional_max_pool2d(x, 3, (2, 3), _random_samples=_DRAWN)),
+}
+
+
+@TARGETS
+@pytest.mark.parametrize("last", [False, True], ids=["", "channels last"])
+@pytest.mark.parametrize("pool", _POOLS)
+def test_of_several_nan_in_a_window_the_last_one_gets_the_gradient(pool: str, last: bool, target: str) -> None:
+    axes, function = _POOLS[pool]
+    x = torch.randn(2, 3, *[7] * axes)
+    x = torch.where(torch.rand(x.shape) < 0.3, torch.tensor(float("nan")), x)
+    if last:
+        x = x.movedim(1, -1).contiguous().movedim(-1, 1)
+    agree(compiled(function, target), function, x)
+
+
 # --- memory of its own
 
 
