@@ -240,7 +240,8 @@ def _positions_samples(rng: Rng, dtype: DType) -> Iterable[Sample]:
     if dtype.is_float:
         x = draw(rng, dtype, (2, 3, 5, 5))
         x = np.where(rng.random(x.shape) < 0.3, np.array(np.nan, x.dtype), x)
-        yield x, {"kernel": (3, 2), "strides": (1, 1), "pads": (1, 0, 1, 1), "dilations": (1, 2), "ceil": False}
+        windows = {"kernel": (3, 2), "strides": (1, 1), "pads": (1, 0, 1, 1), "dilations": (1, 2), "ceil": False}
+        yield Sample((x,), windows)
 
 
 def _pooled_twice(x: Fact, **windows: Any) -> list[Shape]:
