@@ -24,7 +24,7 @@ def compiled(function: Callable[..., Any], target: str, dynamic: bool | None = N
 
 def results(function: Callable[..., Any], given: tuple[torch.Tensor, ...], grad: bool) -> list[torch.Tensor | None]:
     """Outputs and, if asked for, the gradients of their sums."""
-    arguments = [x.clone().requires_grad_(grad and x.is_floating_point()) for x in given]
+    arguments = [x.clone().requires_grad_(grad and (x.is_floating_point() or x.is_complex())) for x in given]
     outcome = function(*arguments)
     outputs = list(outcome) if isinstance(outcome, tuple) else [outcome]
     tops = [each for each in outputs if each.requires_grad]
@@ -220,6 +220,18 @@ def test_where_eager_says_that_the_largest_of_no_elements_lies(target: str) -> N
         return F.max_pool2d(x, 2, stride=1, padding=1, dilation=3, return_indices=True)
 
     agree(compiled(function, target), function, torch.randn(2, 1, 2, 3), grad=False)
+
+
+@TARGETS
+@pytest.mark.parametrize("kind", [torch.complex64, torch.complex128])
+def test_complex_numbers_may_be_divided_by_zero(kind: torch.dtype, target: str) -> None:
+    x = torch.tensor([0, 1, 1j, -1, 2 + 3j, complex("inf"), complex("nan")], dtype=kind)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.view_as_real(x / torch.zeros_like(x))
+
+    agree(compiled(function, target), function, x, grad=False)
+    agree(compiled(torch.abs, target), torch.abs, x)
 
 
 _DRAWN = torch.rand(2, 3, 2, generator=torch.Generator().manual_seed(0))
