@@ -168,6 +168,13 @@ def test_shapes_that_are_fed(sizes: tuple[int, ...], target: str) -> None:
 
 
 @pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_images_that_are_sampled_have_elements(target: str) -> None:
+    text = "g (float[A, B, C, D] x, float[E, F, G, H] p) => (float[] y) { y = GridSample (x, p) }"
+    shapes = [((0, 1, 2, 2), (0, 1, 1, 2)), ((0, 1, 0, 1), (0, 1, 1, 2)), ((1, 0, 0, 1), (1, 1, 1, 2))]
+    check(target, text, [{"x": np.zeros(x, np.float32), "p": np.zeros(p, np.float32)} for x, p in shapes])
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
 def test_one_hot_wants_an_axis(target: str) -> None:
     text = "g (int64[] x, int64 d, int64[2] v) => (int64[] y) { y = OneHot (x, d, v) }"
     check(target, text, [{"x": np.array(x), "d": np.array(3), "v": np.array([0, 1])} for x in (1, [1])])

@@ -12,7 +12,7 @@ import numpy as np
 from assay.errors import AssayError
 from assay.evidence.compare.arrays import closeness, epsilon
 from assay.evidence.fuzz.onnx_cases import Case
-from assay.evidence.fuzz.onnx_deviations import DECLINED, DEVIATIONS, ORT, PEERS, Deviation
+from assay.evidence.fuzz.onnx_deviations import DECLINED, DEVIATIONS, ORT, PEERS, Deviation, Fault
 from assay.evidence.fuzz.onnx_grow import Growth, Made, reads
 from assay.evidence.reasons import summary
 from assay.ir import dtypes
@@ -96,28 +96,37 @@ def _failed(name: str, error: Exception) -> Said:
 
 
 def deviating(case: Case, growth: Growth) -> dict[str, set[str]]:
-    """For each peer why what it says of some values does not count."""
-    found: dict[str, set[str]] = {peer: set() for peer in PEERS}
-    for node in case.nodes:
-        for peer, reasons in _deviations(node, growth).items():
-            found[peer] |= reasons
-    return found
+    """For each peer why what it says of some values may not count."""
+    return {peer: {row.reason for node in case.nodes for row in _rows(node, growth, peer)} for peer in PEERS}
 
 
-def _deviations(node: Made, growth: Growth) -> dict[str, set[str]]:
-    rows = [row for row in DEVIATIONS if node.op in row.ops and _applies(row, node, growth)]
-    return {peer: {row.reason for row in rows if peer in row.peers} for peer in PEERS}
+def _rows(node: Made, growth: Growth, peer: str) -> list[Deviation]:
+    return [row for row in DEVIATIONS if node.op in row.ops and peer in row.peers and _applies(row, node, growth)]
 
 
 def judged_outputs(case: Case, growth: Growth) -> dict[str, list[str]]:
-    """For each peer the outputs that follow from no node on which it deviates."""
-    doubtful: dict[str, set[str]] = {peer: set() for peer in PEERS}
+    """For each peer the outputs that follow from no node to which it gives another answer than the standard."""
+    return {peer: _judged_outputs(case, growth, peer) for peer in PEERS}
+
+
+def _judged_outputs(case: Case, growth: Growth, peer: str) -> list[str]:
+    doubtful: set[str] = set()
     for node in case.nodes:
-        read = set(reads(node, growth.values))
-        for peer, reasons in _deviations(node, growth).items():
-            if reasons or read & doubtful[peer]:
-                doubtful[peer].update(node.outputs)
-    return {peer: [name for name in case.outputs if name not in doubtful[peer]] for peer in PEERS}
+        wrong = any(row.fault is not Fault.REFUSES for row in _rows(node, growth, peer))
+        if wrong or doubtful.intersection(reads(node, growth.values)):
+            doubtful.update(node.outputs)
+    return [name for name in case.outputs if name not in doubtful]
+
+
+def refusal_counts(case: Case, growth: Growth, peer: str) -> bool:
+    """Whether nothing that is known of a peer explains that it refuses a model: there is neither a node that it
+    refuses, nor one to which it gives another answer that a later node reads."""
+    read = {name for node in case.nodes for name in reads(node, growth.values)}
+    for node in case.nodes:
+        rows = _rows(node, growth, peer)
+        if any(row.fault is not Fault.ANSWERS for row in rows) or (rows and read.intersection(node.outputs)):
+            return False
+    return True
 
 
 def _applies(row: Deviation, node: Made, growth: Growth) -> bool:
@@ -152,10 +161,14 @@ class _Peer:
 
 def _counting(case: Case, growth: Growth, said: Mapping[str, Said]) -> dict[str, _Peer]:
     """The peers that have an opinion. One that deviates somewhere counts for what does not follow from that, and
-    nothing can be said of what it refuses."""
-    why, outputs = deviating(case, growth), judged_outputs(case, growth)
-    found = {name: _Peer(each, outputs[name], not why[name]) for name, each in said.items() if not each.declines}
-    return {name: peer for name, peer in found.items() if peer.whole or (peer.outputs and peer.said.error is None)}
+    nothing can be said of what it refuses without reason."""
+    found: dict[str, _Peer] = {}
+    for name, each in said.items():
+        outputs = _judged_outputs(case, growth, name)
+        whole = refusal_counts(case, growth, name) if each.error is not None else len(outputs) == len(case.outputs)
+        if not each.declines and (whole or (outputs and each.error is None)):
+            found[name] = _Peer(each, outputs, whole)
+    return found
 
 
 def _typed(mine: Said) -> tuple[str, str] | None:

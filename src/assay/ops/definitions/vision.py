@@ -15,7 +15,7 @@ from assay.ir.dtypes import FLOATS, NUMERIC, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
 from assay.needs import explained
-from assay.ops.conditions import differ
+from assay.ops.conditions import differ, falls_short
 from assay.ops.definitions.resize import cubic_weight
 from assay.ops.parts import check_among, converted, scalar_size, volume, working
 from assay.ops.registry import Sample, Tolerance, op
@@ -60,6 +60,8 @@ def _grid_shape(x: Fact, grid: Fact, *, mode: str, padding: str, align_corners: 
     rank = len(x.shape) - 2
     if len(grid.shape) != rank + 2 or differ(grid.shape[-1], rank):
         raise ValueError(f"a grid of shape {list(grid.shape)} does not fit an image of shape {list(x.shape)}")
+    if any(falls_short(size, 1) for size in x.shape[2:]):
+        raise ValueError(f"an image of shape {list(x.shape)} has no elements to sample")
     return [(*x.shape[:2], *grid.shape[1:-1])]
 
 
@@ -101,6 +103,8 @@ def _grid_parts(b: Any, x: Any, grid: Any, *, mode: str, padding: str, align_cor
     for axis in range(rank):
         line = b.gather(places, rank - 1 - axis, axis=2)
         size = scalar_size(b, x, 2 + axis)
+        if not isinstance(b.size(x, 2 + axis), int):
+            b.require(b.lt(0, size), message="an image has no elements to sample")
         positions, weights = _axis_taps_parts(b, line, size, work, mode, padding, align_corners)
         spread = tuple(range(2, 2 + axis)) + tuple(range(3 + axis, 2 + rank))
         index = b.add(b.mul(index, size), b.unsqueeze(positions, axes=spread))
