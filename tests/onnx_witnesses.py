@@ -297,7 +297,7 @@ WITNESSES: dict[str, Witness | dict[str, Witness]] = {
     "the evaluator casts NaN to integers: the standard leaves the mean of nothing undefined": Witness(
         [np.zeros((0, 2), np.int64), i64(0)], {"keepdims": 0}, ORT
     ),
-    "onnxruntime refuses products with an empty vector, or gives what lay in memory": Witness(
+    "onnxruntime refuses products with a vector where something is empty, or gives what lay in memory": Witness(
         [zeros(0, 0), zeros(0)], expected=REFERENCE
     ),
     "the last state of an empty sequence is not what it began with": {

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from assay.evidence.fuzz import onnx_verdict, torch_run
-from assay.evidence.fuzz.onnx_cases import cut, random_case
+from assay.evidence.fuzz.onnx_cases import cut, random_case, unconnected
 from assay.evidence.fuzz.onnx_deviations import ORT, REFERENCE, Deviation, Fault
 from assay.evidence.fuzz.onnx_verdict import deviating, judged_outputs, refusal_counts
 from assay.evidence.fuzz.report import Job
@@ -129,6 +129,17 @@ def test_a_wrong_answer_explains_a_refusal_only_if_it_is_read(monkeypatch: pytes
         assert refusal_counts(alone, growth, ORT) is counts
         assert refusal_counts(alone, growth, REFERENCE)
         assert bool(judged_outputs(alone, growth)[ORT]) is (fault is Fault.REFUSES)
+
+
+def test_the_parts_of_a_model_that_do_not_read_each_other() -> None:
+    case = two_parts()
+    parts = unconnected(case)
+    assert len(parts) > 1
+    assert sorted(name for part in parts for name in part.outputs) == sorted(case.outputs)
+    for part in parts:
+        made = {name for node in part.nodes for name in node.outputs}
+        others = {name for other in case.nodes if other not in part.nodes for name in other.inputs}
+        assert not made & others
 
 
 def test_what_rounding_may_do_is_a_share_of_the_largest_element() -> None:

@@ -258,6 +258,22 @@ def test_of_several_nan_in_a_window_the_last_one_gets_the_gradient(pool: str, la
     agree(compiled(function, target), function, x)
 
 
+@TARGETS
+@pytest.mark.parametrize("align", [False, True], ids=["edges", "corners"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_what_lies_outside_of_an_image_is_not_read(mode: str, padding: str, align: bool, target: str) -> None:
+    """An infinite or missing value at the edge does not spread to places beyond it."""
+
+    def function(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        return F.grid_sample(x, places, mode, padding, align_corners=align)
+
+    special = torch.tensor([float("inf"), -float("inf"), float("nan")])
+    x = torch.where(torch.rand(2, 2, 3, 4) < 0.4, special[torch.randint(0, 3, (2, 2, 3, 4))], torch.randn(2, 2, 3, 4))
+    places = torch.randn(2, 5, 6, 2).mul(3).round() / 2
+    agree(compiled(function, target), function, x, places)
+
+
 # --- memory of its own
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from assay.errors import AssayError
 from assay.evidence.compare.arrays import closeness, epsilon
-from assay.evidence.fuzz.onnx_cases import Case
+from assay.evidence.fuzz.onnx_cases import Case, unconnected
 from assay.evidence.fuzz.onnx_deviations import DECLINED, DEVIATIONS, ORT, PEERS, Deviation, Fault
 from assay.evidence.fuzz.onnx_grow import Growth, Made, reads
 from assay.evidence.reasons import summary
@@ -20,6 +20,7 @@ from assay.ir.dtypes import Array
 
 OUTVOTED = "evaluator alone"
 """The status of a model on which onnxruntime agrees, and the reference evaluator does not."""
+_FINE = ("pass", "no peer")
 _QUANTISED = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul", "QLinearConv")
 
 
@@ -42,11 +43,45 @@ class Judged:
 
 
 def judge(case: Case, targets: Sequence[str], doing: Callable[[str], None] = lambda what: None) -> dict[str, Judged]:
-    """The verdict for each target; and how many answers of peers did not count, by reason, in `deviating`."""
+    """The verdict for each target.
+
+    A peer that cannot run one part of a model has an opinion on the others all the same: where something is found in
+    a model of unconnected parts, and the targets make the same of each part alone, the parts' verdicts count.
+    """
+    said = _said(case, targets, doing)
+    found = {target: _verdict(case, target, said, targets) for target in targets}
+    parts = unconnected(case)
+    if len(parts) == 1 or all(judged.status in (OUTVOTED, *_FINE) for judged in found.values()):
+        return found
+    apart = [_said(part, targets, doing) for part in parts]
+    for target in targets:
+        if all(_same_alone(case, feed, target, said, parts, apart) for feed in range(len(case.growths))):
+            rows = [_verdict(part, target, each, targets) for part, each in zip(parts, apart, strict=True)]
+            found[target] = next((row for row in rows if row.status not in (OUTVOTED, *_FINE)), rows[0])
+    return found
+
+
+def _said(case: Case, targets: Sequence[str], doing: Callable[[str], None]) -> dict[str, list[Said]]:
     model = case.proto().SerializeToString()
     said = {name: _asked(name, model, case, doing) for name in (*PEERS, *targets)}
     doing("")
-    return {target: _verdict(case, target, said, targets) for target in targets}
+    return said
+
+
+def _same_alone(
+    case: Case,
+    feed: int,
+    target: str,
+    said: Mapping[str, Sequence[Said]],
+    parts: Sequence[Case],
+    apart: Sequence[Mapping[str, Sequence[Said]]],
+) -> bool:
+    """Whether a target makes the same of a model as of its parts: the same results, or an error somewhere."""
+    whole, alone = said[target][feed], [each[target][feed] for each in apart]
+    if whole.results is None or any(each.results is None for each in alone):
+        return whole.results is None and any(each.results is None for each in alone)
+    pairs = zip(parts, alone, strict=True)
+    return not any(difference(part, each.results, whole.results, part.outputs) for part, each in pairs)
 
 
 def _asked(name: str, model: bytes, case: Case, doing: Callable[[str], None]) -> list[Said]:
