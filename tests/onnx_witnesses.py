@@ -35,6 +35,7 @@ class Witness:
     because: str = ""
     results: int = 1
     fixed: tuple[int, ...] = ()
+    opset: int = 22
 
 
 def f32(*values: float) -> Array:
@@ -231,6 +232,9 @@ WITNESSES: dict[str, Witness | dict[str, Witness]] = {
             [zeros(1, 1, 0)],
             expected=[np.full((1, 1, 1), -INF, np.float32)],
             because="MaxPool over all of it; ReduceMax of nothing 'yields minus infinity'",
+        ),
+        "GlobalLpPool": Witness(
+            [zeros(1, 1, 0)], expected=[zeros(1, 1, 1)], because="the norm of no elements is that of zeros", opset=21
         ),
     },
     "the evaluator gives empty tensors another rank": Witness([zeros(0, 3, 2)], expected=ORT),

@@ -16,7 +16,6 @@ from assay.evidence.fuzz.onnx_deviations import DEVIATIONS, ORT, Deviation, Faul
 from assay.evidence.fuzz.onnx_grow import Made, built
 from assay.evidence.peers import load_peer, open_onnxruntime, run_onnxruntime
 
-OPSET = 22
 CASES = [(row, op) for row in DEVIATIONS for op in row.ops]
 
 
@@ -35,7 +34,7 @@ def model_of(op: str, witness: Witness) -> tuple[bytes, dict[str, Any], list[str
     names = tuple("" if value is None else f"x{i}" for i, value in enumerate(witness.inputs))
     outputs = tuple(f"y{i}" for i in range(witness.results))
     fixed = {f"x{i}": given.pop(f"x{i}") for i in witness.fixed}
-    model = built([Made(op, names, outputs, witness.attrs)], given, fixed, {}, OPSET, outputs)
+    model = built([Made(op, names, outputs, witness.attrs)], given, fixed, {}, witness.opset, outputs)
     return model.SerializeToString(), given, list(outputs)
 
 

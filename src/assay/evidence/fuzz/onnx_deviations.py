@@ -424,7 +424,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
     ),
     Deviation(
         (ORT,),
-        ("GlobalAveragePool", "GlobalMaxPool"),
+        ("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool"),
         REFUSES,
         "onnxruntime refuses empty images as a whole",
         _has_empty_images,
