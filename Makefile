@@ -1,12 +1,13 @@
 # Every chore of the project. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv assets onnxmodels torch zoo peers lint test sanitize demo fuzz mutate bench onnxbench conformance opinfo sweep report lock clean
+.PHONY: help venv assets onnxmodels torch zoo peers ttnn lint test sanitize demo fuzz mutate bench onnxbench conformance opinfo sweep report lock clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+TTNN   := .venv-ttnn
 # What is installed into the venv, in this order.
 LOCKS  := requirements/lock.txt requirements/models.txt
 # More options for the tool behind a target: make test ARGS="-k dims".
@@ -60,12 +61,21 @@ $(VENV)/.stamp-peers: requirements/peers.txt | $(VENV)/.stamp-zoo
 	@$(PIP) --require-hashes -r $<
 	@touch $@
 
+# The library has wheels for Python 3.12 and 3.10 alone, so it gets a venv of its own.
+ttnn: $(TTNN)/.stamp ## install Tenstorrent's library ttnn into .venv-ttnn, with Python 3.12 or 3.10
+$(TTNN)/.stamp: requirements/ttnn.txt tools/find_python.py
+	@echo "ttnn: installing into $(TTNN)"
+	@test -x $(TTNN)/bin/python || { found=$$($(PYTHON) tools/find_python.py 3.12 3.10) && $$found -m venv $(TTNN); }
+	@$(TTNN)/bin/python -m pip --disable-pip-version-check -qq install --no-deps --require-hashes -r $<
+	@touch $@
+
 lint: venv torch ## ruff and pyright
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/pyright --warnings
 
 test: venv torch zoo assets lint ## lint, then every test
+	@$(MAKE) ttnn || echo "test: without ttnn, the tests that need it are skipped"
 	@$(BIN)/python -m pytest -n auto $(ARGS)
 
 sanitize: venv torch ## the derived suites of the native target under the address sanitizer; findings go to build/asan.*
@@ -111,5 +121,5 @@ lock: ## re-make requirements/*.txt from pyproject.toml
 	@.lock-venv/bin/python tools/lock.py $(ARGS)
 
 clean: ## remove everything that make made
-	@rm -rf $(VENV) .lock-venv .assets .pytest_cache .ruff_cache .hypothesis build src/*.egg-info
+	@rm -rf $(VENV) $(TTNN) .lock-venv .assets .pytest_cache .ruff_cache .hypothesis build src/*.egg-info
 	@find src tests bench tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,12 +1,49 @@
-"""What every test runs under: a cache of its run, and torch kept off instructions that end some machines' runs."""
+"""What every test runs under: a cache of its run, torch kept off instructions that end some machines' runs, and one
+more target than Assay has, that of docs/writing-a-target.md.
+
+A test that takes `target` or `target_name` is run on every target that is registered.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
+from functools import cache
+from pathlib import Path
 
+import pytest
+from abacus_package import install
+
+_FOLDER = tempfile.TemporaryDirectory(prefix="assay-tests-")
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share the cache of the process that started them
-    _FOLDER = tempfile.TemporaryDirectory(prefix="assay-tests-")
-    os.environ["ASSAY_CACHE_DIR"] = _FOLDER.name
+    os.environ["ASSAY_CACHE_DIR"] = str(Path(_FOLDER.name) / "cache")
 os.environ["ASSAY_TARGET"] = "reference"  # unless a test names another: the oracle is what others are measured by
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+_PACKAGES = Path(_FOLDER.name) / "packages"
+_PACKAGES.mkdir()
+install(_PACKAGES)
+sys.path.append(str(_PACKAGES))
+
+# After the environment is set.
+from assay.limits import DEFAULT  # noqa: E402
+from assay.runtime.targets import make_target, probe_target, target_names  # noqa: E402
+from assay.targets.base import Probe, Target  # noqa: E402
+
+_probe = cache(probe_target)
+
+
+@pytest.fixture(params=target_names())
+def target_name(request: pytest.FixtureRequest) -> str:
+    """The name of a registered target. Those that are not here are skipped, with what their probe says."""
+    name: str = request.param
+    probe: Probe = _probe(name)
+    if not probe.present:
+        pytest.skip(f"the target {name} is not here: {probe.reason}")
+    return name
+
+
+@pytest.fixture
+def target(target_name: str) -> Target:
+    """A registered target that is here, in `exact` mode."""
+    return make_target(target_name, "exact", DEFAULT)

@@ -11,17 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from pages import ROOT, block_under, blocks
 
 from assay.ops import CORE
 
-ROOT = Path(__file__).parent.parent
-PAGE = (ROOT / "docs" / "adding-an-op.md").read_text()
-FILES = dict(re.findall(r"In `src/([^`]+\.py)`:\n\n```python\n(.*?)```", PAGE, re.DOTALL))
-
-
-def block(heading: str, language: str) -> str:
-    """The first block of a language under a heading."""
-    return PAGE.split(f"## {heading}\n", 1)[1].split(f"```{language}\n", 1)[1].split("```", 1)[0]
+PAGE = ROOT / "docs" / "adding-an-op.md"
+FILES = {block.file.removeprefix("src/"): block.text for block in blocks(PAGE) if block.file}
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +44,13 @@ def test_the_op_is_new() -> None:
 
 
 def test_the_example_runs_on_both_targets_as_numpy_says(source: Path, tmp_path: Path) -> None:
-    done = python(source, "-c", block("Trying it", "python"), folder=tmp_path)
+    done = python(source, "-c", block_under(PAGE, "Trying it", "python"), folder=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout == block("Trying it", "text")
+    assert done.stdout == block_under(PAGE, "Trying it", "text")
 
 
 def test_the_derived_tests_find_the_op_and_pass(source: Path) -> None:
-    command = shlex.split(block("The tests that come for free", "console"))
+    command = shlex.split(block_under(PAGE, "The tests that come for free", "console"))
     done = python(source, *command[1:], "-v", "-p", "no:cacheprovider")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     passed = set(re.findall(r"::(\w+)\[squash\] PASSED", done.stdout))

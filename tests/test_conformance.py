@@ -224,7 +224,7 @@ def test_the_page_lists_every_case_that_does_not_pass() -> None:
 
 
 def test_the_page_counts_the_cases_that_leave_floats_to_the_oracle() -> None:
-    left = ("lstm: there is no kernel of lstm", "lstm: there is no kernel of lstm")
+    left = ("lstm: there is no kernel", "lstm: there is no kernel")
     records = [
         Record("test_a", "node", "cpu", "pass", "compare", "", 0.1),
         Record("test_b", "node", "cpu", "pass", "compare", "", 0.1, left),
@@ -232,7 +232,7 @@ def test_the_page_counts_the_cases_that_leave_floats_to_the_oracle() -> None:
     ]
     text = page(Outcome({"cpu": "0.1"}, records), "assay conformance -t cpu")
     assert "no op on floats left to the oracle: node 1 of 3." in text
-    assert "| lstm: there is no kernel of lstm | 1 |" in text
+    assert "| lstm: there is no kernel | 1 |" in text
     assert "Left to the oracle" not in page(outcome(), "assay conformance")
 
 
@@ -241,7 +241,7 @@ def test_records_tell_which_floats_a_target_left_to_the_oracle() -> None:
     assert [record.fallbacks for record in native] == [()]
     (left,) = run_conformance(["cpu"], "test_det_2d").records
     assert left.passed
-    assert left.fallbacks == ("det: there is no kernel of det",)
+    assert left.fallbacks == ("det: there is no kernel",)
 
 
 def test_the_page_and_the_readme_are_written(tmp_path: Path) -> None:

@@ -61,6 +61,12 @@ def test_what_is_asked_for_is_locked(asked: list[str], names: tuple[str, ...], p
         assert requirement.specifier.contains(versions[canonicalize_name(requirement.name)]), requirement
 
 
+@pytest.mark.parametrize("python", ["3.10", "3.12"])
+def test_the_library_of_tenstorrent_is_locked_for_the_pythons_that_it_has(python: str) -> None:
+    versions = installed(("ttnn",), python, "linux")
+    assert {f"{name.replace('-', '_')}=={version}" for name, version in versions.items()} == set(GROUPS["ttnn"])
+
+
 @pytest.mark.parametrize("name", [path.stem for path in LOCKS.glob("*.txt")])
 def test_every_pin_is_exact_and_has_hashes(name: str) -> None:
     assert pins(name)

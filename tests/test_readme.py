@@ -6,14 +6,13 @@ import re
 import shlex
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from pages import ROOT, blocks
 
-ROOT = Path(__file__).parents[1]
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-COMMANDS = [line for kind, block in BLOCKS if kind == "sh" for line in block.splitlines() if "bin/assay" in line]
-EXAMPLES = [block for kind, block in BLOCKS if kind == "python"]
+README = ROOT / "README.md"
+COMMANDS = [line for block in blocks(README, "sh") for line in block.text.splitlines() if "bin/assay" in line]
+EXAMPLES = [block.text for block in blocks(README, "python")]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -33,6 +32,6 @@ def test_an_example_works(example: str) -> None:
 
 
 def test_make_targets_that_are_named_exist() -> None:
-    named = set(re.findall(r"`make (\w+)`|^make (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE))
+    named = set(re.findall(r"`make (\w+)`|^make (\w+)", README.read_text(), re.MULTILINE))
     targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert {a or b for a, b in named} <= targets

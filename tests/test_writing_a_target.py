@@ -6,14 +6,17 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
+from abacus_package import code, install
+from pages import ROOT
 
+from assay.errors import RunStopped
 from assay.ir.dtypes import f32
 from assay.ir.graph import Graph
 from assay.ir.types import TensorType
@@ -21,49 +24,27 @@ from assay.limits import DEFAULT
 from assay.ops.builder import Builder
 from assay.runtime import targets
 from assay.runtime.session import Session, SessionOptions
+from assay.targets.budget import Budget
 
-PAGE = Path(__file__).parent.parent / "docs" / "writing-a-target.md"
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
-
-
-def code(language: str) -> str:
-    """The first block of a language."""
-    return PAGE.read_text().split(f"```{language}\n", 1)[1].split("```", 1)[0]
 
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the target is installed."""
+    """A folder in which the target is installed, for processes of their own; in this one it is registered already."""
     folder = tmp_path_factory.mktemp("abacus")
-    (folder / "abacus.py").write_text(code("python"))
-    about = folder / "abacus-1.0.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: abacus\nVersion: 1.0\n")
-    group, line = code("toml").strip().splitlines()
-    assert group == '[project.entry-points."assay.targets"]'
-    (about / "entry_points.txt").write_text("[assay.targets]\n" + line.replace('"', "") + "\n")
+    install(folder)
     return folder
 
 
-@pytest.fixture
-def abacus(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The target, entered for this test."""
-    monkeypatch.syspath_prepend(package)
-    import abacus as module  # pyright: ignore[reportMissingImports]
-
-    monkeypatch.setitem(targets._OWN, "abacus", module.Abacus)
-    yield module
-    sys.modules.pop("abacus")
-
-
 def assay(package: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join([str(package), str(Path(__file__).parent.parent / "src")])
+    path = os.pathsep.join([str(package), str(ROOT / "src")])
     command = [sys.executable, "-m", "assay.cli", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path})
 
 
 def test_it_is_short() -> None:
-    assert len(code("python").splitlines()) < 150
+    assert len(code("python").splitlines()) < 165
 
 
 def test_it_is_found_by_its_entry_point(package: Path) -> None:
@@ -114,23 +95,39 @@ def kept() -> Graph:
     return b.finish("g", [x, w], [y], input_names=("x", "w"), output_names=("y",))
 
 
+def weighted() -> Graph:
+    """relu(x · w) · w' with constants of 48 and 64 bytes, exp in between: both are moved before the first run."""
+    b = Builder()
+    x = b.input(TensorType(f32, (2, 3)))
+    first = b.matmul(x, b.constant(np.ones((3, 4), np.float32)))
+    y = b.matmul(b.exp(first), b.constant(np.ones((4, 4), np.float32)))
+    return b.finish("g", [x], [y], input_names=("x",), output_names=("y",))
+
+
 UP, DOWN = ("host", "abacus"), ("abacus", "host")
-COUNTED: list[tuple[Callable[[], Graph], list[tuple[tuple[str, str], int]]]] = [
-    (whole, [(UP, 24), (DOWN, 24)]),
-    (split, [(UP, 24), (DOWN, 24), (UP, 24), (DOWN, 24)]),
-    (kept, [(UP, 24), (UP, 48), (DOWN, 32), (UP, 32), (DOWN, 32)]),
+COUNTED: list[tuple[Callable[[], Graph], list[tuple[tuple[str, str], int]], list[int]]] = [
+    (whole, [(UP, 24), (DOWN, 24)], [4, 4]),
+    (split, [(UP, 24), (DOWN, 24), (UP, 24), (DOWN, 24)], [4]),
+    (kept, [(UP, 24), (UP, 48), (DOWN, 32), (UP, 32), (DOWN, 32)], []),
+    (weighted, [(UP, 24), (DOWN, 32), (UP, 32), (DOWN, 32)], [48, 64]),
 ]
 
 
-@pytest.mark.parametrize(("make", "expected"), COUNTED)
+@pytest.mark.parametrize(("make", "expected", "resident"), COUNTED)
 def test_transfers_are_counted_rightly(
-    make: Callable[[], Graph], expected: list[tuple[tuple[str, str], int]], abacus: ModuleType
+    make: Callable[[], Graph], expected: list[tuple[tuple[str, str], int]], resident: list[int]
 ) -> None:
     graph = make()
     feeds: dict[str, Any] = {"x": X, "w": np.ones((3, 4), np.float32)}
     feeds = {name: feeds[name] for name in graph.input_names}
     session = Session(graph, SessionOptions(target="abacus"))
+    assert session.resident is not None
+    assert [((each.source, each.destination), each.bytes) for each in session.resident.entries] == [
+        (UP, count) for count in resident
+    ]
+    session.run(feeds)
     found = session.run(feeds)
+    assert session.resident.bytes == sum(resident)  # once, not with each run
     moved = session.transfers
     assert moved is not None
     assert [((each.source, each.destination), each.bytes) for each in moved.entries] == expected
@@ -140,7 +137,7 @@ def test_transfers_are_counted_rightly(
     np.testing.assert_allclose(found["y"], right["y"], rtol=1e-6)
 
 
-def test_a_chain_ends_at_the_oracle_and_keeps_every_reason(abacus: ModuleType) -> None:
+def test_a_chain_ends_at_the_oracle_and_keeps_every_reason() -> None:
     b = Builder()
     x = b.input(TensorType(f32, (2, 3)))
     graph = b.finish("g", [x], [b.nonzero(b.exp(b.mul(x, x)))], input_names=("x",), output_names=("y",))
@@ -148,12 +145,12 @@ def test_a_chain_ends_at_the_oracle_and_keeps_every_reason(abacus: ModuleType) -
     placed = {each.node.op: each for each in session._latest.plan.placements}
     assert {op: each.target for op, each in placed.items()} == {"mul": "abacus", "exp": "cpu", "nonzero": "reference"}
     assert [each.target for each in placed["nonzero"].refusals] == ["abacus", "cpu"]
-    assert placed["nonzero"].reason.startswith("abacus: the abacus does not know nonzero; cpu: ")
+    assert placed["nonzero"].reason.startswith("abacus: the abacus does not know the op; cpu: ")
     assert [each.target for each in placed["exp"].refusals] == ["abacus"]
     np.testing.assert_array_equal(session.run({"x": X})["y"], np.nonzero(np.exp(X * X)))
 
 
-def test_weights_are_moved_once(abacus: ModuleType) -> None:
+def test_weights_are_moved_once() -> None:
     graph = kept()
     chain = targets.make_chain("abacus", "exact", DEFAULT)
     from assay.runtime.pipeline import compiled
@@ -164,6 +161,95 @@ def test_weights_are_moved_once(abacus: ModuleType) -> None:
     bound = program.bind({graph.inputs[1]: weight})
     expected = (X @ weight) * np.exp(X @ weight)
     weight[:] = 0  # it lies on the abacus by now
-    np.testing.assert_allclose(bound.run([X])[0], expected, rtol=1e-6)
-    assert bound.transfers is not None
-    assert [each.bytes for each in bound.transfers.entries] == [24, 32, 32, 32]
+    run = bound.submit([X])
+    np.testing.assert_allclose(run.outputs()[0], expected, rtol=1e-6)
+    assert run.transfers is not None
+    assert [each.bytes for each in run.transfers.entries] == [24, 32, 32, 32]
+    assert bound.resident is not None
+    assert [each.bytes for each in bound.resident.entries] == [48]
+    assert program.resident is not None
+    assert not program.resident.entries
+    again = bound.bind({})  # nothing more is moved
+    assert again.resident is not None
+    assert [each.bytes for each in again.resident.entries] == [48]
+
+
+def test_what_works_in_host_memory_moves_nothing() -> None:
+    session = Session(whole(), SessionOptions(target="cpu"))
+    session.run({"x": X})
+    assert (session.transfers, session.resident) == (None, None)
+
+
+# --- runs that go on while the host does something else
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """Whoever waits for the abacus waits for this as well."""
+    opened = threading.Event()
+    yield opened
+    opened.set()
+
+
+def blocked(graph: Graph, gate: threading.Event) -> Session:
+    """A session whose abacus begins no job before the gate is open."""
+    session = Session(graph, SessionOptions(target="abacus"))
+    cast(Any, session.target)._queue.submit(gate.wait)
+    return session
+
+
+def moves(run: Any) -> list[str]:
+    return [each.destination for each in run.transfers.entries]
+
+
+def test_a_run_is_submitted_and_waited_for(gate: threading.Event) -> None:
+    run = blocked(whole(), gate).submit({"x": X})
+    assert moves(run) == ["abacus"]
+    gate.set()
+    np.testing.assert_array_equal(run.outputs()["y"], np.maximum(X * 2 + 1, 0))
+    assert moves(run) == ["abacus", "host"]
+    assert run.outputs() is run.outputs()
+    assert run.peak_bytes is None  # the abacus does not tell
+
+
+def test_segments_are_submitted_up_to_the_first_that_the_host_must_wait_for(gate: threading.Event) -> None:
+    run = blocked(split(), gate).submit({"x": X})
+    assert moves(run) == ["abacus"]  # exp needs what the abacus has not computed yet
+    gate.set()
+    np.testing.assert_allclose(run.outputs()["y"], np.exp(X + X) * 2, rtol=1e-6)
+    assert moves(run) == ["abacus", "host", "abacus", "host"]
+
+
+def test_what_the_host_can_do_it_does_meanwhile(gate: threading.Event) -> None:
+    b = Builder()
+    x = b.input(TensorType(f32, (2, 3)))
+    y = b.matmul(b.mul(x, x), b.transpose(b.exp(x), perm=(1, 0)))
+    graph = b.finish("g", [x], [y], input_names=("x",), output_names=("y",))
+    session = blocked(graph, gate)
+    assert [segment.target.name for segment in session._latest.plan.segments] == ["abacus", "reference", "abacus"]
+    run = session.submit({"x": X})
+    assert moves(run) == ["abacus", "abacus"]  # both segments of the abacus are in its queue
+    gate.set()
+    np.testing.assert_allclose(run.outputs()["y"], (X * X) @ np.exp(X).T, rtol=1e-5)
+
+
+def test_what_goes_wrong_is_said_when_outputs_are_asked_for(gate: threading.Event) -> None:
+    budget = Budget()
+    run = blocked(whole(), gate).submit({"x": X}, budget=budget)
+    budget.cancel()
+    gate.set()
+    for _ in range(2):
+        with pytest.raises(RunStopped, match="cancelled"):
+            run.outputs()
+
+
+def test_overlapping_runs_have_transfers_of_their_own(gate: threading.Event) -> None:
+    session = blocked(kept(), gate)
+    given = [{"x": X + at, "w": np.ones((3, 4), np.float32)} for at in range(3)]
+    runs = [session.submit(feeds) for feeds in given]
+    gate.set()
+    for feeds, run in zip(given, runs, strict=True):
+        first = feeds["x"] @ feeds["w"]
+        np.testing.assert_allclose(run.outputs()["y"], first * np.exp(first), rtol=1e-5)
+        assert run.transfers is not None
+        assert [each.bytes for each in run.transfers.entries] == [24, 48, 32, 32, 32]

@@ -7,6 +7,7 @@ peers.txt        resolved: what the extra peers adds to lock.txt and torch.txt
 models.txt       the pins of the group models alone, because what they depend on is not wanted
 zoo.txt          the pins of the group zoo alone, as for models
 onnx-models.txt  those of the group onnx-models
+ttnn.txt         those of the group ttnn, for Python 3.10 and 3.12
 
 Every file holds exact versions for every Python that the project supports, the hashes of their wheels and sdists for
 all platforms, and no address. Versions stay as they are while pyproject.toml allows; `--upgrade` takes the newest.
@@ -24,7 +25,7 @@ HEADER = "# Made by `make lock`. Install with: pip install --no-deps --require-h
 # One version of a package serves all Pythons and platforms wherever there is such a version.
 COMPILE = [
     *(Path(sys.executable).with_name("uv"), "pip", "compile", "-", "--quiet", "--no-config", "--no-header"),
-    *("--universal", "--python-version", "3.11", "--fork-strategy", "fewest"),
+    *("--universal", "--fork-strategy", "fewest"),
     *("--generate-hashes", "--no-annotate", "--no-strip-markers", *sys.argv[1:]),
 ]
 
@@ -32,14 +33,16 @@ Lock = dict[str, list[str]]
 """Pinned requirement, such as `rich==15.0.0` or `triton==3.7.1 ; sys_platform == 'linux'`, to its hashes."""
 
 
-def locked(requirements: list[str], *options: str) -> Lock:
-    """The requirements and everything they bring along, in the versions of the present locks where these fit."""
+def locked(requirements: list[str], *options: str, python: str = "3.11") -> Lock:
+    """The requirements and everything they bring along, in the versions of the present locks where these fit, for
+    this Python and later ones."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder, "lock.txt")
         present = [pin for path in LOCKS.glob("*.txt") for pin in parsed(path.read_text())]
         output.write_text("\n".join(pin for pin in present if "+" not in pin))
         asked = "\n".join(requirements)
-        subprocess.run([*COMPILE, *options, "--output-file", output], input=asked, text=True, check=True)
+        command = [*COMPILE, *options, "--python-version", python, "--output-file", output]
+        subprocess.run(command, input=asked, text=True, check=True)
         return parsed(output.read_text())
 
 
@@ -84,6 +87,7 @@ def main() -> None:
     extras = project["optional-dependencies"]
     write("models.txt", locked(groups["models"], "--no-deps"))
     write("onnx-models.txt", locked(groups["onnx-models"], "--no-deps"))
+    write("ttnn.txt", locked(groups["ttnn"], "--no-deps", python="3.10"))
     write("zoo.txt", with_builds(locked(groups["zoo"], "--no-deps"), cpu_builds()))
 
     wanted = [each for name in ("onnx", "report", "server", "ray") for each in extras[name]]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 _LONGEST_MESSAGE, _LONGEST_PLACE = 2400, 300
 """Characters of a text that are shown; names in a model may be of any length."""
@@ -114,6 +116,15 @@ class FileMissing(NotFound, FileNotFoundError):
     """A file that was asked for does not exist."""
 
 
+def missing_model(path: Path) -> FileMissing:
+    """The error for a path that is no file: it does not exist, or is a folder."""
+    if not os.path.isdir(path):
+        return FileMissing(f"there is no model file '{path}'", hint="check the path")
+    inside = [each.name for each in sorted(path.iterdir()) if each.suffix in (".onnx", ".pt2")]
+    hint = f"such as {path / inside[0]}" if inside else "give the file: MODEL.onnx or MODEL.pt2"
+    return FileMissing(f"'{path}' is a folder and no model file", hint=hint)
+
+
 class Unsupported(AssayError, NotImplementedError):
     """Something that an API which Assay stands in for can do, and Assay cannot."""
 
@@ -127,4 +138,4 @@ def hint_for(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, listed, 3)
     if close:
         return f"did you mean {' or '.join(repr(word) for word in close)}?"
-    return f"there is {', '.join(listed[:20])}{' …' if len(listed) > 20 else ''}" if listed else ""
+    return f"choose from {', '.join(listed[:20])}{' …' if len(listed) > 20 else ''}" if listed else ""

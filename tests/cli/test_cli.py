@@ -217,7 +217,7 @@ def test_outputs_that_are_sequences(call: Any, tmp_path: Path) -> None:
 
 WRONG_RUNS: dict[str, tuple[list[str], int, str]] = {
     "no file": (["run", "none.onnx"], USAGE, "there is no model file 'none.onnx'"),
-    "no inputs": (["run", "model.onnx"], USAGE, "the input 'x' is missing"),
+    "no inputs": (["run", "model.onnx"], USAGE, "the inputs 'x', 'picks' are missing"),
     "no input file": (["run", "model.onnx", "-i", "x=none.npy"], USAGE, "there is no input file 'none.npy'"),
     "wrong input name": (["run", "model.onnx", "-i", "pick=p.npy"], USAGE, "the model has no input 'pick'"),
     "wrong dtype": (["run", "model.onnx", "-i", "double.npy", "--random", "0"], USAGE, "the input 'x' is f64"),

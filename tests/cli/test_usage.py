@@ -81,7 +81,7 @@ def line(command: str, folder: Path) -> list[str]:
     """The command with all that it needs."""
     model, records = str(folder / "m.onnx"), str(next(RECORDS.glob("*.jsonl.gz")))
     needed = {
-        "run": [model],
+        "run": [model, "--random", "0"],
         "inspect": [model],
         "compare": [model, "reference", "reference"],
         "bench": [model],

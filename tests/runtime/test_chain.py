@@ -21,7 +21,7 @@ from assay.runtime.partition import partition
 from assay.runtime.pipeline import compiled
 from assay.runtime.session import Session, SessionOptions
 from assay.runtime.settings import Interface, Settings
-from assay.targets.base import YES, Bodies, Executable, NamedPass, Support, Traits, TransferCost
+from assay.targets.base import YES, Bodies, NamedPass, Support, Traits, TransferCost
 from assay.targets.cpu import CpuTarget
 from assay.targets.reference import ReferenceTarget
 
@@ -217,7 +217,7 @@ class Coarse(ReferenceTarget):
     def traits(self) -> Traits:
         return Traits(rounds_to=bf16 if self._tells else None)
 
-    def compile(self, segment: Graph, bodies: Bodies = NONE, disabled: Collection[str] = ()) -> Executable:
+    def compile(self, segment: Graph, bodies: Bodies = NONE, disabled: Collection[str] = (), device: Any = None) -> Any:
         if self._wrong:
             nodes = tuple(Node("cos", n.inputs, n.outputs, n.origin) if n.op == "exp" else n for n in segment.nodes)
             segment = Graph(segment.name, segment.inputs, segment.outputs, nodes, segment.constants)

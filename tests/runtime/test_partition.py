@@ -22,8 +22,8 @@ from assay.limits import DEFAULT
 from assay.ops.builder import Builder
 from assay.ops.lowering import lower
 from assay.runtime.partition import partition, transferred_bytes
-from assay.runtime.program import Program
-from assay.targets.base import YES, Bodies, Executable, Observer, Support
+from assay.runtime.program import compile_plan
+from assay.targets.base import YES, Bodies, Executable, Observer, Run, Support
 from assay.targets.budget import Allowance
 from assay.targets.reference import ReferenceTarget
 
@@ -40,15 +40,11 @@ class Counting:
     def bind(self, statics: Mapping[int, Any]) -> Executable:
         return Counting(self.inner.bind(statics))
 
-    def run(
+    def submit(
         self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
-    ) -> tuple[Any, ...]:
+    ) -> tuple[tuple[Any, ...], Run]:
         self.runs += 1
-        return self.inner.run(inputs, observer, allowance)
-
-    @property
-    def peak_bytes(self) -> int | None:
-        return self.inner.peak_bytes
+        return self.inner.submit(inputs, observer, allowance)
 
 
 class Picky(ReferenceTarget):
@@ -64,7 +60,7 @@ class Picky(ReferenceTarget):
     def support(self, node: Node) -> Support:
         return YES if node.op in self.ops else Support(False, f"no kernel for {node.op}")
 
-    def compile(self, segment: Graph, bodies: Bodies = NONE, disabled: Collection[str] = ()) -> Executable:
+    def compile(self, segment: Graph, bodies: Bodies = NONE, disabled: Collection[str] = (), device: Any = None) -> Any:
         self.made.append(Counting(super().compile(segment, bodies)))
         return self.made[-1]
 
@@ -91,7 +87,7 @@ def test_refused_nodes_fall_back_with_their_reason() -> None:
     assert [s.target.name for s in plan.segments] == ["picky", "reference"]
     assert transferred_bytes(plan) == 24
     expected = oracle.compile(model()).run([X])[0]
-    np.testing.assert_array_equal(Program(plan, ReferenceTarget()).run([X])[0], expected)
+    np.testing.assert_array_equal(compile_plan(plan, ReferenceTarget()).run([X])[0], expected)
     assert [executable.runs for executable in target.made] == [1]
 
 
@@ -101,7 +97,7 @@ def test_a_refused_composite_is_decomposed_and_asked_again() -> None:
     assert {p.target for p in plan.placements} == {"picky"}
     assert "sigmoid" not in {p.node.op for p in plan.placements}
     expected = oracle.compile(model()).run([X])[0]
-    np.testing.assert_allclose(Program(plan, ReferenceTarget()).run([X])[0], expected, rtol=3e-7)
+    np.testing.assert_allclose(compile_plan(plan, ReferenceTarget()).run([X])[0], expected, rtol=3e-7)
 
 
 def test_origins_survive_the_decomposition() -> None:
@@ -118,7 +114,7 @@ def segments_of(host: Callable[[Builder, Value], Value]) -> list[str]:
     x, y = b.input(WHOLE), b.input(WHOLE)
     graph = b.finish("m", [x, y], [host(b, b.neg(host(b, x))), b.neg(host(b, y))])
     plan = partition(graph, (Picky("neg"), ReferenceTarget()), DEFAULT)
-    for found in Program(plan, ReferenceTarget()).run([np.array([1, 2]), np.array([1, 2])]):
+    for found in compile_plan(plan, ReferenceTarget()).run([np.array([1, 2]), np.array([1, 2])]):
         np.testing.assert_array_equal(np.abs(found), [1, 2])
     return [segment.target.name for segment in plan.segments]
 
@@ -168,7 +164,7 @@ def test_every_node_runs_once_whatever_a_target_takes(index: int) -> None:
         plan = partition(graph, (Picky(*taken), ReferenceTarget()), DEFAULT)
         ran = [node for segment in plan.segments for node in segment.graph.nodes]
         assert sorted(map(id, ran)) == sorted(id(node) for node in plan.graph.nodes)
-        results = Program(plan, ReferenceTarget()).run(case.inputs)
+        results = compile_plan(plan, ReferenceTarget()).run(case.inputs)
         for value, result in zip(case.graph.outputs, results, strict=True):
             assert value not in noise or noise[value].judge(result, case.values[value]).ok
 
@@ -185,7 +181,7 @@ def test_a_symbol_that_only_a_later_value_tells() -> None:
     plan = partition(graph, (Picky("sin", "cos", "concat"), ReferenceTarget()), DEFAULT)
     assert [p.reason for p in plan.placements] == ["nothing tells the size s"] * 3
     x = np.arange(3, dtype=np.float32)
-    assert Program(plan, ReferenceTarget()).run([x])[0].shape == (6,)
+    assert compile_plan(plan, ReferenceTarget()).run([x])[0].shape == (6,)
 
 
 def test_nodes_that_wait_for_each_other_are_named() -> None:

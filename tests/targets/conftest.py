@@ -1,4 +1,4 @@
-"""What tests of the native target share."""
+"""What tests of targets share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from assay.targets.cpu.toolchain import shared_toolchain
+from assay.targets.ttnn.library import Library, open_library
 
 
 @pytest.fixture
@@ -19,3 +20,12 @@ def vector_unit(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     shared_toolchain.cache_clear()
     yield
     shared_toolchain.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def library() -> Library:
+    """Tenstorrent's library with a stand-in for a card; without the library the test is skipped."""
+    opened = open_library()
+    if isinstance(opened, str):
+        pytest.skip(opened)
+    return opened

@@ -112,10 +112,18 @@ def test_memory_is_used_again_after_the_last_use_of_a_value() -> None:
     for _ in range(8):
         value = b.softmax(b.transpose(value, perm=(1, 0)), axis=1)
     program = compiled(b.finish("chain", [x], [value]))
-    program.run([np.ones((100, 1000), np.float32)])
-    taken = program.peak_bytes
+    taken = program.submit([np.ones((100, 1000), np.float32)]).peak_bytes
     assert taken is not None
     assert 100 * 1000 * 4 <= taken <= 2.5 * 100 * 1000 * 4
+
+
+def test_the_peak_of_a_run_is_its_own_whoever_runs_beside_it() -> None:
+    program = compiled(block())
+    alone = {count: program.submit([rows(count)]).peak_bytes for count in range(1, 40)}
+    assert len(set(alone.values())) > 10
+    with ThreadPoolExecutor(8) as workers:
+        shared = dict(workers.map(lambda count: (count, program.submit([rows(count)]).peak_bytes), range(1, 40)))
+    assert shared == alone
 
 
 def test_a_position_outside_is_an_error_that_names_the_node() -> None:

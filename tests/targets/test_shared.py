@@ -17,12 +17,14 @@ from assay.limits import DEFAULT
 from assay.ops.builder import Builder
 from assay.store import Store, open_store
 from assay.targets import shared
+from assay.targets.base import limitation
 from assay.targets.shared.artifacts import Artifacts, Kernel
 from assay.targets.shared.kernels import KernelTable
 from assay.targets.shared.loops import Loops
 from assay.targets.shared.movement import enter_views
 from assay.targets.shared.planner import Planner
 from assay.targets.shared.pointwise import Elementwise, Writer
+from assay.targets.shared.tensors import dtype_of
 
 FOLDER = Path(shared.__file__).parent
 
@@ -33,16 +35,13 @@ def test_nothing_shared_knows_a_target() -> None:
     trees = [ast.walk(ast.parse(path.read_text())) for path in files]
     modules = {node.module or "" for tree in trees for node in tree if isinstance(node, ast.ImportFrom)}
     assert {name for name in modules if name.startswith("assay.targets")} <= {
+        "assay.targets.base",
         "assay.targets.shared",
         *(f"assay.targets.shared.{path.stem}" for path in files),
     }
 
 
 # --- a target that writes its kernels as words
-
-
-def _refusal(node: Node) -> str:
-    return "" if node.op in ("add", "exp") else f"no word for {node.op}"
 
 
 def _unit(unit: Elementwise, loops: Loops) -> Kernel:
@@ -56,13 +55,32 @@ def _copy(dtype: DType, loops: Loops) -> Kernel:
     return Kernel(f"copy {dtype} over {loops.rows} × {loops.cols}")
 
 
+@limitation("no word for whole numbers")
+def no_minimum(node: Node) -> bool:
+    return dtype_of(node.outputs[0]) is i32
+
+
+@limitation("other axes")
+def other_axes(node: Node) -> bool:
+    return node.attrs["axes"] != (1,)
+
+
 def words() -> KernelTable:
-    table = KernelTable(Writer(_refusal, lambda node: 3, lambda dtype, number: f"{dtype}:{number}", _unit, _copy))
+    table = KernelTable(
+        Writer(
+            ("add", "exp", "min"),
+            (no_minimum,),
+            lambda node: 3,
+            lambda dtype, number: f"{dtype}:{number}",
+            _unit,
+            _copy,
+        )
+    )
 
     def unknown(p: Planner, node: Node) -> None:
         raise AssertionError("nothing here is sliced by data")
 
-    @table.emits("reduce_sum", (f32,), unless=lambda node: "" if node.attrs["axes"] == (1,) else "other axes")
+    @table.emits("reduce_sum", (f32,), unless=(other_axes,))
     def total(p: Planner, node: Node) -> None:
         x, out = p.dense(node.inputs[0]), p.result(node.outputs[0])
         p.step(Kernel("sum"), [x, out], x.shape, rows=x.shape[0])
@@ -81,7 +99,7 @@ def graph() -> Graph:
 
 def test_a_planner_takes_any_kernels() -> None:
     made, table = graph(), words()
-    assert [table.refusal(node) for node in made.nodes] == [""] * 4
+    assert all(table.limitations().support(node).ok for node in made.nodes)
     plan = Planner(made, made.constants, DEFAULT, table)
     assert [step.kernel.source for step in plan.tape.order if step.kernel is not None] == [
         "add exp of 1, ['f32:2.0'] over 1 × 4*n",
@@ -99,8 +117,19 @@ def test_a_table_says_why_it_refuses() -> None:
     b.reduce_sum(x, axes=(0,))
     b.reduce_sum(whole, axes=(1,))
     b.reduce_sum(x, axes=(1,))
-    reasons = [words().refusal(node) for node in b.nodes]
-    assert reasons == ["no word for tanh", "other axes", "there is no kernel of reduce_sum for i32", ""]
+    b.min(whole, whole)
+    b.add(x, b.input(TensorType(f32, (symbol("n"), 3))))
+    b.exp(b.input(TensorType(f32, None)))
+    table = words().limitations()
+    reasons = [table.support(node).reason for node in b.nodes]
+    assert reasons[:2] == ["there is no kernel", "other axes"]
+    assert "i32" in reasons[2]
+    assert reasons[3:] == [
+        "",
+        "no word for whole numbers",
+        "only a run tells whether an axis is broadcast",
+        "a size is known only when the program runs",
+    ]
 
 
 def test_an_op_is_planned_once() -> None:

@@ -204,7 +204,9 @@ def _source(name: str) -> Loaded | None:
         return None
     path = Path(name)
     if not path.suffix:
-        raise NotFound(f"the zoo has no model '{name}'", hint=hint_for(name, (*WORKLOADS, *ONNX_MODELS)))
+        names = hint_for(name, (*WORKLOADS, *ONNX_MODELS))
+        hint = f"{names}; `assay bench --list` shows all. The name of a file ends in .onnx or .pt2"
+        raise NotFound(f"there is no model '{name}'", hint=hint)
     return None if path.suffix == ".pt2" and os.path.isfile(path) else read_model(path)
 
 

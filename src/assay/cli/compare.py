@@ -11,8 +11,9 @@ from assay.cli.numbers import MOST_FACTOR, number_option
 from assay.cli.output import DIFFERS, JsonOption, Report, reporting
 from assay.cli.sizes import told_if_it_fails
 
-_ENGINE = "A target, perhaps as reference:precise or reference:decomposed, or a peer: onnxruntime, onnx-reference."
-EngineArgument = Annotated[str, typer.Argument(help=_ENGINE, show_default=False)]
+_ENGINE = "A target such as cpu, cpu:-fold (without that pass), reference:precise; a peer: onnxruntime, onnx-reference."
+FirstArgument = Annotated[str, typer.Argument(metavar="A", help=_ENGINE, show_default=False)]
+SecondArgument = Annotated[str, typer.Argument(metavar="B", help="What to compare it with.", show_default=False)]
 _SHOWN = 25
 _VERDICT = {True: "differs", False: "inherits", None: "diverged"}
 _BLAME = {
@@ -27,8 +28,8 @@ AbsoluteOption = Annotated[float | None, number_option("--atol", most=MOST_FACTO
 
 def compare(
     model: ModelArgument,
-    a: EngineArgument,
-    b: EngineArgument,
+    a: FirstArgument,
+    b: SecondArgument,
     inputs: InputOption = None,
     random: RandomOption = None,
     dim: DimOption = None,
@@ -37,7 +38,7 @@ def compare(
     every: Annotated[bool, typer.Option("--all", help=f"Show every value, not the {_SHOWN} that matter most.")] = False,
     json: JsonOption = None,
 ) -> None:
-    """Compare every value of a model that two engines both compute, and find the first one where they part."""
+    """Run a model on two engines, compare every value that both compute, and find the first where they part."""
     from assay.evidence.compare.models import Judge, compare_models
     from assay.evidence.engines import engine
     from assay.runtime.load import read
@@ -95,6 +96,8 @@ def _show(report: Report, found: Any, every: bool) -> None:
         report.text(f"first divergence: '{first.name}' of {first.op} '{first.node}': {first.closeness}")
         farther = f"; {first.outlier} is farther from the precise oracle" if first.outlier else ""
         report.text(f"  {_BLAME[first.own]}{farther}")
+        if first.passes:
+            report.text(f"  passes changed its node; to see whether one is at fault, compare {', '.join(first.passes)}")
     if fault is not None and fault is not first:
         report.text(f"first op that differs by itself: {fault.op} '{fault.node}', which makes '{fault.name}'")
     elif first is not None and fault is None:

@@ -128,7 +128,7 @@ def _whole(found: Records, report: Report) -> Records:
     """The records, if there are any; damaged lines are told."""
     _tell_damage(report, found.damaged)
     if not found.records:
-        raise BadFeed("there are no records", hint="a run that made none has failed")
+        raise BadFeed("there are no records", hint="is this a file of `assay sweep`? a run that made none has failed")
     return found
 
 
@@ -136,7 +136,7 @@ def _tell_damage(report: Report, damaged: Sequence[Damage]) -> None:
     for each in damaged:
         report.text(f"{each.file}:{each.line}: {each.reason}")
     if damaged:
-        report.text(f"{len(damaged)} damaged lines are left out")
+        report.text("1 damaged line is left out" if len(damaged) == 1 else f"{len(damaged)} damaged lines are left out")
 
 
 def _damage_data(damaged: Iterable[Damage]) -> list[dict[str, Any]]:

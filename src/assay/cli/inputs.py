@@ -72,12 +72,13 @@ def make_feeds(
     sizes: Sequence[str] | None,
     lowered: Callable[[], Graph] | None = None,
 ) -> Feeds:
-    """Inputs for a model as the options say; what is missing after that, the session will name. `lowered` gives the
-    model's core graph if that is at hand: dims that are taken to be 1 must fit it."""
+    """Inputs for a model as the options say; BadFeed names what they leave out. `lowered` gives the model's core graph
+    if that is at hand: dims that are taken to be 1 must fit it."""
     types = source.inputs
     feeds = _from_files(types, files or ())
     dims = check_dims(symbolic_dims(types), sizes or ())
     if seed is None:
+        _check_complete(types, feeds)
         return Feeds(feeds)
     for name, value in feeds.items():
         for dim, size in _sizes(types[name], value):
@@ -88,6 +89,16 @@ def make_feeds(
     rng = np.random.default_rng(seed)
     made = {name: _random(name, kind, dims, rng) for name, kind in drawn.items()}
     return Feeds({name: feeds[name] if name in feeds else made[name] for name in types}, tuple(free))
+
+
+def _check_complete(types: Mapping[str, Type], feeds: Collection[str]) -> None:
+    """BadFeed if an input is missing."""
+    missing = [name for name, kind in types.items() if name not in feeds and not isinstance(kind, OptionalType)]
+    if missing:
+        names = ", ".join(f"'{name}'" for name in missing)
+        told = f"the input {names} is missing" if len(missing) == 1 else f"the inputs {names} are missing"
+        hint = f"give --input {missing[0]}=FILE, or --random 0; {missing[0]} is {types[missing[0]]}"
+        raise BadFeed(told, hint=hint)
 
 
 def _symbols(kind: Type) -> list[str]:

@@ -111,7 +111,7 @@ class Report:
         try:
             return Path(where).open("w", encoding="utf-8")
         except OSError as error:
-            raise NotFound(f"'{where}' cannot be written: {error.strerror}") from error
+            raise NotFound(f"'{where}' cannot be written: {error.strerror}", hint="give another file") from error
 
 
 class Interrupted(Exception):

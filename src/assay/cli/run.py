@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -37,6 +39,15 @@ DisableOption = Annotated[
     list[str] | None,
     typer.Option("--disable-pass", metavar="NAME", help="Leave out a pass, such as fold; may be repeated."),
 ]
+ExplainOption = Annotated[bool, typer.Option("--explain", help="Show where every node ran, and why not on the target.")]
+ObserveOption = Annotated[
+    list[str] | None,
+    typer.Option("--observe", metavar="NAME", help="Show an intermediate value too; may be repeated."),
+]
+ProfileOption = Annotated[
+    bool, typer.Option("--profile", help="Run once more, node by node, and show which took longest.")
+]
+_SLOWEST = 10
 
 
 def run(
@@ -47,6 +58,9 @@ def run(
     target: TargetOption = None,
     mode: ModeOption = "exact",
     disable_pass: DisableOption = None,
+    observe: ObserveOption = None,
+    explain: ExplainOption = False,
+    profile: ProfileOption = False,
     output: OutputOption = None,
     time_limit: TimeOption = None,
     memory_limit: MemoryOption = None,
@@ -60,31 +74,67 @@ def run(
         budget = _budget(time_limit, memory_limit)
         started = time.perf_counter()
         source = read(model)
-        chain, disabled = chosen(target), tuple(disable_pass or ())
-        session = source.session(SessionOptions(target=chain, mode=mode, disabled_passes=disabled))
+        chain = chosen(target)
+        options = SessionOptions(target=chain, mode=mode, disabled_passes=tuple(disable_pass or ()))
+        made = cache(lambda: source.session(options))  # not before the options that say what it is fed are read
+        feeds = make_feeds(source, inputs, random, dim, lambda: made().lowered)
+        session = made()
+        observed_names = session.observable(observe or ())
         loaded = time.perf_counter()
-        feeds = make_feeds(source, inputs, random, dim, lambda: session.lowered)
         with told_if_it_fails(feeds.assumed):
             results = session.run(feeds.values, budget=budget)
         finished = time.perf_counter()
-        saved = {} if output is None else save(results, output)
-        leaves = {name: list(_leaves(name, value)) for name, value in results.items()}
-        rows = [leaf | {"saved": saved.get(leaf["name"], "")} for each in leaves.values() for leaf in each]
-        show(report, rows)
         memory = session.peak_bytes
+        seen = session.observe(feeds.values, observed_names) if observed_names else {}
+        saved = {} if output is None else save({**seen, **results}, output)
+        rows, observed = _rows(results, saved), _rows(seen, saved)
+        show(report, rows)
+        if observed:
+            report.text()
+            show(report, observed, "observed")
         taken = "" if memory is None else f", {memory / (1 << 20):.1f} MiB for intermediate results"
         report.text(f"loaded in {loaded - started:.2f} s, ran in {finished - loaded:.2f} s on {chain} ({mode}){taken}")
-        seconds = {"load": loaded - started, "run": finished - loaded}
         report.result(
             {
                 "model": str(model),
                 "target": chain,
                 "mode": mode,
-                "seconds": seconds,
+                "seconds": {"load": loaded - started, "run": finished - loaded},
                 "peak_bytes": memory,
                 "outputs": rows,
+                "observed": observed,
+                "nodes": _explained(report, session) if explain else None,
+                "profile": _profiled(report, session, feeds.values) if profile else None,
             }
         )
+
+
+def _rows(results: Mapping[str, Any], saved: Mapping[str, str]) -> list[dict[str, Any]]:
+    leaves = [leaf for name, value in results.items() for leaf in _leaves(name, value)]
+    return [leaf | {"saved": saved.get(leaf["name"], "")} for leaf in leaves]
+
+
+def _explained(report: Report, session: Any) -> list[dict[str, Any]]:
+    """Show where every node ran; the rows as JSON has them."""
+    found = session.explain()
+    report.text()
+    report.text(found)
+    return [asdict(node) for node in found.nodes]
+
+
+def _profiled(report: Report, session: Any, feeds: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Show the nodes that took longest; all of them, in order, as JSON has them."""
+    times = session.profile(feeds)
+    whole = sum(each.seconds for each in times) or 1.0
+    slowest = sorted(times, key=lambda each: -each.seconds)[:_SLOWEST]
+    columns = (">ms", ">share", "op", "source", "name", "ran on")
+    rows = [
+        (f"{each.seconds * 1e3:.3f}", f"{each.seconds / whole:.1%}", each.op, each.source, each.name, each.target)
+        for each in slowest
+    ]
+    report.text()
+    report.table(f"The slowest of {len(times)} nodes, each run by itself", columns, rows)
+    return [asdict(each) for each in times]
 
 
 def _budget(seconds: float | None, memory: str | None) -> Any:
@@ -105,13 +155,13 @@ def _bytes(text: str) -> int:
         raise BadFeed(str(error), hint="such as 1GiB, 500MB or 4096") from error
 
 
-def show(report: Report, rows: list[dict[str, Any]]) -> None:
-    """A table of outputs."""
+def show(report: Report, rows: list[dict[str, Any]], what: str = "output") -> None:
+    """A table of outputs, or of what else was computed."""
     cells = [
         (r["name"], r["dtype"], _dims(r["shape"]), *(_number(r[k]) for k in ("min", "mean", "max")), r["saved"])
         for r in rows
     ]
-    report.table("", ("output", "dtype", "shape", ">min", ">mean", ">max", "saved as"), cells)
+    report.table("", (what, "dtype", "shape", ">min", ">mean", ">max", "saved as"), cells)
 
 
 def save(results: dict[str, Any], folder: Path) -> dict[str, str]:
@@ -127,7 +177,9 @@ def save(results: dict[str, Any], folder: Path) -> dict[str, str]:
             np.save(path, array.astype(str) if array.dtype == object else array, allow_pickle=False)
             saved[name] = str(path)
     except OSError as error:
-        raise NotFound(f"the outputs cannot be saved in '{folder}': {error.strerror}") from error
+        raise NotFound(
+            f"the outputs cannot be saved in '{folder}': {error.strerror}", hint="give another folder"
+        ) from error
     return saved
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 
-from assay.errors import AssayError, BadFeed, LimitExceeded, RunFailed
+from assay.errors import AssayError, BadFeed, LimitExceeded, OutOfMemory, RunFailed, RunStopped
 from assay.ir.dims import Dim, Expr, evaluate, symbols
 from assay.ir.graph import Graph
 from assay.ir.types import TensorType
@@ -58,9 +58,11 @@ def _suggestion(names: Sequence[str], size: int | None) -> str:
 
 @contextmanager
 def told_if_it_fails(assumed: Sequence[str]) -> Generator[None]:
-    """A run that fails inside says in its hint which dims were taken to be 1."""
+    """A run that fails inside says in its hint which dims were taken to be 1, unless it used up its budget."""
     try:
         yield
+    except (OutOfMemory, RunStopped):
+        raise
     except (RunFailed, LimitExceeded) as error:
         if not assumed:
             raise

@@ -21,7 +21,7 @@ _WORDS: dict[str, dict[str, Any]] = {
     "decomposed": {"decomposed": True},
     "unoptimized": {"optimize": False},
 }
-"""What may follow a target's name after a colon."""
+"""What may follow a target's name after a colon, beside passes that are switched off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +92,21 @@ def fallbacks(session: Session) -> tuple[str, ...]:
 
 
 def engine(spec: str) -> Engine:
-    """The engine that `spec` names: a peer, or a target or chain with words after it, as in `cpu,reference:precise`."""
+    """The engine that `spec` names: a peer, or a target or chain with words after it, as in `cpu,reference:precise`.
+
+    A word with a minus switches a pass off: `cpu:-fold`.
+    """
     name, *words = spec.split(":")
     if name in peer_names() and not words:
         return Engine(name, None)
     _check_chain(name)
-    options = SessionOptions(target=name)
+    off = [word.removeprefix("-") for word in words if word.startswith("-")]
+    options = SessionOptions(target=name, disabled_passes=tuple(off))
     for word in words:
-        if word not in _WORDS:
-            raise NotFound(f"'{spec}': there is no configuration '{word}'", hint=hint_for(word, _WORDS))
-        options = replace(options, **_WORDS[word])
+        if word not in _WORDS and not word.startswith("-"):
+            hint = f"{hint_for(word, _WORDS)}; -{word} switches a pass off"
+            raise NotFound(f"'{spec}': there is no configuration '{word}'", hint=hint)
+        options = replace(options, **_WORDS.get(word, {}))
     return Engine(spec, options)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.errors import AssayError, FileMissing, ImportFailed, Unsupported
+from assay.errors import AssayError, ImportFailed, Unsupported, missing_model
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph
 from assay.ir.types import Type
@@ -71,7 +71,7 @@ def read(source: str | Path | ExportedProgram, limits: Limits = DEFAULT, edits: 
             return _of_program(source)
         path = Path(source)
         if not os.path.isfile(path):
-            raise FileMissing(f"there is no model file '{path}'", hint="check the path")
+            raise missing_model(path)
         reader = _READERS.get(path.suffix.lower(), _of_any)
         return reader(path, limits, edits)
 

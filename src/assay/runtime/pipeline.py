@@ -27,7 +27,7 @@ from assay.runtime.explanation import explained_nodes
 from assay.runtime.graph_cache import lowered_graph
 from assay.runtime.partition import partition
 from assay.runtime.prepare import prepared, split, with_constants
-from assay.runtime.program import Program
+from assay.runtime.program import Program, compile_plan
 from assay.runtime.settings import PLAIN, Interface, Settings
 from assay.runtime.stages import stage
 from assay.runtime.variants import Known, Variants, deciding_inputs, symbolic_inputs
@@ -98,13 +98,13 @@ def compiled(graph: Graph, settings: Settings, interface: Interface = PLAIN) -> 
         ready = prepared(plan, static, settings)
         early, late = split(ready, static, settings)
         if early is None:
-            return Compiled(Program(late, settings.oracle, settings.disabled))
-        prelude = Program(early, settings.oracle, settings.disabled)
+            return Compiled(compile_plan(late, settings.oracle, settings.disabled))
+        prelude = compile_plan(early, settings.oracle, settings.disabled)
         if not early.graph.inputs:
             late = with_constants(late, dict(zip(early.graph.outputs, prelude.run(()), strict=True)))
-            return Compiled(Program(late, settings.oracle, settings.disabled))
+            return Compiled(compile_plan(late, settings.oracle, settings.disabled))
         reads = tuple(inputs.index(value) for value in early.graph.inputs)
-        return Compiled(Program(late, settings.oracle, settings.disabled), prelude, reads)
+        return Compiled(compile_plan(late, settings.oracle, settings.disabled), prelude, reads)
 
 
 def placed(graph: Graph, settings: Settings, interface: Interface = PLAIN) -> Program:

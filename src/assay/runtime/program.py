@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -15,61 +14,41 @@ from assay.ir.graph import Graph, Node, Value
 from assay.runtime.explanation import all_placements
 from assay.runtime.partition import Plan, Segment
 from assay.runtime.placement import Placement, Refusal
-from assay.runtime.transfers import Ledger, Transfer
-from assay.targets.base import Bodies, Device, Executable, Observer, Target
+from assay.runtime.runs import DeviceRun, HostRun, ProgramRun, Stage
+from assay.runtime.transfers import Ledger, Metered, Transfer
+from assay.targets.base import Bodies, Observer, Target
 from assay.targets.budget import Allowance
 
-
-@dataclass(slots=True)
-class _Stage:
-    """A segment in a program: the places of what it reads and makes, and of what nobody reads after it."""
-
-    executable: Executable
-    graph: Graph
-    target: str
-    device: Device | None
-    reads: list[int] = field(default_factory=list[int])
-    writes: list[int] = field(default_factory=list[int])
-    frees: list[int] = field(default_factory=list[int])
+_NOTHING: Mapping[Value, Any] = {}
 
 
 class Program:
-    """The compiled segments of a plan, run one after the other; values are freed after their last use.
+    """The compiled segments of a plan, run one after the other; values are freed after their last use."""
 
-    A segment that its target cannot compile after all goes to the oracle; a warning and the placements say why.
-    """
-
-    def __init__(self, plan: Plan, oracle: Target, disabled: Collection[str] = ()) -> None:
-        """`disabled` names passes that are part of compiling and are switched off."""
-        self.oracle, self._disabled = oracle, disabled
-        bodies = {
-            graph: Program(each, oracle, disabled).run
-            for graph, each in plan.bodies.items()
-            if _leaves_the_oracle(each, oracle)
-        }
-        compiled = [_compiled(segment, bodies, oracle, disabled) for segment in plan.segments]
-        failed = {
-            node: reason
-            for (_, reason), segment in zip(compiled, plan.segments, strict=True)
-            for node in segment.graph.nodes
-            if reason
-        }
-        self.plan = _moved(plan, failed, oracle) if failed else plan
-        devices = {segment.target.name: segment.target.open() for segment in self.plan.segments}
-        self._stages = [
-            _Stage(executable, segment.graph, segment.target.name, devices[segment.target.name])
-            for (executable, _), segment in zip(compiled, self.plan.segments, strict=True)
-        ]
-        self._places, self._fixed = _places(plan)
+    def __init__(
+        self,
+        plan: Plan,
+        stages: Sequence[Stage],
+        oracle: Target,
+        disabled: Collection[str] = (),
+        statics: Mapping[Value, Any] = _NOTHING,
+        resident: Ledger | None = None,
+    ) -> None:
+        """`stages` are the segments of the plan. `statics` are values that all runs share, `resident` lists what was
+        moved to devices for all runs. `disabled` names the passes that were switched off."""
+        self.plan, self.oracle, self._disabled = plan, oracle, disabled
+        self._stages = stages
+        self._places, self._fixed = _places(plan, statics)
         self._outputs = [self._places[value] for value in plan.graph.outputs]
-        self.transfers: Ledger | None = None
-        """What crossed between host and devices in the latest run; None while there is no device."""
+        self._has_devices = any(each.device is not None for each in stages)
+        self.resident = (resident or Ledger()) if self._has_devices else None
+        """What was moved to devices for all runs: constants and what was bound; None if there is no device."""
         self.damaged: list[Transfer] | None = None
         """If this is a list, what is moved to a device is read back, and what did not arrive as it was is noted."""
         self._link()
 
     def _link(self) -> None:
-        last: dict[int, _Stage] = {}
+        last: dict[int, Stage] = {}
         inputs = len(self.plan.graph.inputs)
         for each in self._stages:
             each.reads = [self._places[value] for value in each.graph.inputs]
@@ -84,7 +63,14 @@ class Program:
 
         This program is left as it is, so runs of both may overlap.
         """
-        return _Bound(self, statics)
+        graph = self.plan.graph
+        inputs = tuple(value for value in graph.inputs if value not in statics)
+        plan = replace(self.plan, graph=replace(graph, inputs=inputs, input_names=()))
+        resident = Ledger(list(self.resident.entries) if self.resident else [])
+        stages = [_bound(each, statics, resident, self.damaged) for each in self._stages]
+        bound = Program(plan, stages, self.oracle, self._disabled, statics, resident)
+        bound.damaged = self.damaged
+        return bound
 
     def observing(self, values: Collection[Value]) -> Program:
         """The same program, with values that it computes on the way as further outputs, in the order given.
@@ -96,55 +82,47 @@ class Program:
         segments = tuple(replace(each, graph=_revealing(each.graph, wanted)) for each in self.plan.segments)
         graph = self.plan.graph
         whole = replace(graph, outputs=(*graph.outputs, *extra), output_names=())
-        watching = Program(replace(self.plan, graph=whole, segments=segments), self.oracle, self._disabled)
+        watching = compile_plan(replace(self.plan, graph=whole, segments=segments), self.oracle, self._disabled)
         watching.damaged = self.damaged
         return watching
 
     def on_oracle(self) -> Program:
         """The same segments, computed by the oracle."""
         segments = tuple(Segment(self.oracle, each.graph) for each in self.plan.segments)
-        return Program(replace(self.plan, segments=segments), self.oracle, self._disabled)
+        return compile_plan(replace(self.plan, segments=segments), self.oracle, self._disabled)
 
-    def run(
+    def submit(
         self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
-    ) -> tuple[Any, ...]:
-        """The graph's outputs. RunStopped and OutOfMemory when the allowance is used up."""
-        if self._has_devices:
-            return self._run_on_devices(inputs, observer, allowance)
+    ) -> ProgramRun:
+        """Start a run. What works in host memory is over when this returns; devices may be at it still.
+
+        RunStopped and OutOfMemory when the allowance is used up, here or when the outputs are asked for. The observer
+        is told of every node by the time that they are there.
+        """
         values = [*inputs, *self._fixed]
+        if self._has_devices:
+            return DeviceRun(self._stages, values, self._outputs, observer, allowance, self.damaged)
         around = 0 if allowance is None else allowance.held
+        peak: int | None = 0
         for each in self._stages:
             if allowance is not None:
                 allowance.held = around + self._held(values)
-            results = each.executable.run([values[place] for place in each.reads], observer, allowance)
+            results, run = each.executable.submit([values[place] for place in each.reads], observer, allowance)
+            taken = run.peak_bytes
+            peak = None if peak is None or taken is None else max(peak, taken)
             for place, result in zip(each.writes, results, strict=True):
                 values[place] = result
             for place in each.frees:
                 values[place] = None
         if allowance is not None:
             allowance.held = around
-        return tuple([values[place] for place in self._outputs])
+        return HostRun(tuple([values[place] for place in self._outputs]), peak)
 
-    @cached_property
-    def _has_devices(self) -> bool:
-        return any(each.device is not None for each in self._stages)
-
-    def _run_on_devices(
-        self, inputs: Sequence[Any], observer: Observer | None, allowance: Allowance | None
+    def run(
+        self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
     ) -> tuple[Any, ...]:
-        """The same where some targets have memory of their own: values go there when a segment needs them there."""
-        ledger = Ledger()
-        homes = _Homes([*inputs, *self._fixed], ledger, self.damaged)
-        for each in self._stages:
-            given = [homes.at(place, each.target, each.device) for place in each.reads]
-            results = each.executable.run(given, observer, allowance)
-            for place, result in zip(each.writes, results, strict=True):
-                homes.put(place, result, each.target, each.device)
-            for place in each.frees:
-                homes.free(place)
-        outputs = tuple([homes.at(place, "host", None) for place in self._outputs])
-        self.transfers = ledger
-        return outputs
+        """The graph's outputs, waited for."""
+        return self.submit(inputs, observer, allowance).outputs()
 
     @cached_property
     def targets(self) -> Mapping[Node, str]:
@@ -168,86 +146,50 @@ class Program:
         }
         return {at for at, value in enumerate(graph.inputs) if value not in others and value not in graph.outputs}
 
-    @property
-    def peak_bytes(self) -> int | None:
-        """The memory for the intermediate results of the hungriest segment; None if one does not tell."""
-        told = [stage.executable.peak_bytes for stage in self._stages]
-        known = [each for each in told if each is not None]
-        return max(known, default=0) if len(known) == len(told) else None
+
+def compile_plan(plan: Plan, oracle: Target, disabled: Collection[str] = ()) -> Program:
+    """The segments of a plan compiled by their targets. `disabled` names passes that are part of compiling.
+
+    A segment that its target cannot compile after all goes to the oracle; a warning and the placements say why.
+    """
+    inner = {
+        graph: compile_plan(each, oracle, disabled)
+        for graph, each in plan.bodies.items()
+        if _leaves_the_oracle(each, oracle)
+    }
+    bodies = {graph: program.run for graph, program in inner.items()}
+    resident = Ledger([entry for program in inner.values() if program.resident for entry in program.resident.entries])
+    stages: list[Stage] = []
+    failed: dict[Node, str] = {}
+    for segment in plan.segments:
+        try:
+            stages.append(_stage(segment, bodies, disabled, resident))
+        except CompileFailed as error:
+            message = f"{segment.graph.name} runs on the target '{oracle.name}': {error}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
+            stages.append(_stage(Segment(oracle, segment.graph), bodies, disabled, resident))
+            failed.update(dict.fromkeys(segment.graph.nodes, str(error).partition("\n")[0]))
+    return Program(_moved(plan, failed, oracle) if failed else plan, stages, oracle, disabled, resident=resident)
 
 
-class _Bound(Program):
-    """A program some of whose inputs are given for good."""
-
-    def __init__(self, whole: Program, statics: Mapping[Value, Any]) -> None:
-        self.oracle, self._disabled = whole.oracle, whole._disabled
-        graph = whole.plan.graph
-        inputs = tuple(value for value in graph.inputs if value not in statics)
-        self.plan = replace(whole.plan, graph=replace(graph, inputs=inputs, input_names=()))
-        self.transfers, self.damaged = None, whole.damaged
-        self._stages = [_bound(each, statics) for each in whole._stages]
-        self._places, self._fixed = _places(self.plan, statics)
-        self._outputs = [self._places[value] for value in graph.outputs]
-        self._link()
+def _stage(segment: Segment, bodies: Bodies, disabled: Collection[str], resident: Ledger) -> Stage:
+    """A segment compiled by its target; what that moves to its device now is noted as resident."""
+    target, device = segment.target, segment.target.open()
+    metered = None if device is None else Metered(device, target.name, resident)
+    executable = target.compile(segment.graph, bodies, disabled, metered)
+    return Stage(executable, segment.graph, target.name, device)
 
 
-def _bound(stage: _Stage, statics: Mapping[Value, Any]) -> _Stage:
+def _bound(stage: Stage, statics: Mapping[Value, Any], resident: Ledger, damaged: list[Transfer] | None) -> Stage:
     """A stage whose static inputs are given, moved to its device."""
     own = {at: statics[value] for at, value in enumerate(stage.graph.inputs) if value in statics}
     if not own:
         return replace(stage, reads=[], writes=[], frees=[])
-    resident = own if stage.device is None else {at: _moved_there(each, stage.device) for at, each in own.items()}
+    if stage.device is not None:
+        metered = Metered(stage.device, stage.target, resident, damaged)
+        own = {at: metered.upload(each) if is_array(each) else each for at, each in own.items()}
     left = tuple(value for value in stage.graph.inputs if value not in statics)
-    executable = stage.executable.bind(resident)
-    return _Stage(executable, replace(stage.graph, inputs=left), stage.target, stage.device)
-
-
-def _moved_there(value: Any, device: Device) -> Any:
-    return device.upload(value) if is_array(value) else value
-
-
-class _Homes:
-    """Where the values of a run are: in the host's memory, on devices, or both once they were moved."""
-
-    def __init__(self, values: Sequence[Any], ledger: Ledger, damaged: list[Transfer] | None) -> None:
-        self._forms: list[dict[str, Any]] = [{"host": value} for value in values]
-        self._devices: dict[str, Device] = {}
-        self._ledger, self._damaged = ledger, damaged
-
-    def put(self, place: int, value: Any, target: str, device: Device | None) -> None:
-        """Keep what a segment made, where it made it."""
-        self._forms[place] = {"host" if device is None else target: value}
-        if device is not None:
-            self._devices[target] = device
-
-    def free(self, place: int) -> None:
-        """Forget a value that nobody reads any more."""
-        self._forms[place] = {}
-
-    def at(self, place: int, target: str, device: Device | None) -> Any:
-        """The value where it is needed, moved there now if it is not there yet."""
-        forms, wanted = self._forms[place], "host" if device is None else target
-        if wanted in forms:
-            return forms[wanted]
-        if "host" not in forms:
-            forms["host"] = self._downloaded(*next(iter(forms.items())))
-        if device is not None:
-            forms[target] = self._uploaded(forms["host"], target, device)
-        return forms[wanted]
-
-    def _downloaded(self, target: str, buffer: Any) -> Any:
-        started = time.perf_counter()
-        array = self._devices[target].download(buffer)
-        self._ledger.note(target, "host", array.nbytes, time.perf_counter() - started)
-        return array
-
-    def _uploaded(self, array: Any, target: str, device: Device) -> Any:
-        started = time.perf_counter()
-        buffer = device.upload(array)
-        self._ledger.note("host", target, array.nbytes, time.perf_counter() - started)
-        if self._damaged is not None and device.download(buffer).tobytes() != array.tobytes():
-            self._damaged.append(self._ledger.entries[-1])
-        return buffer
+    return Stage(stage.executable.bind(own), replace(stage.graph, inputs=left), stage.target, stage.device)
 
 
 def _revealing(graph: Graph, wanted: Collection[Value]) -> Graph:
@@ -256,10 +198,7 @@ def _revealing(graph: Graph, wanted: Collection[Value]) -> Graph:
     return replace(graph, outputs=(*graph.outputs, *(v for v in made if v in wanted and v not in graph.outputs)))
 
 
-_NOTHING: Mapping[Value, Any] = {}
-
-
-def _places(plan: Plan, statics: Mapping[Value, Any] = _NOTHING) -> tuple[dict[Value, int], list[Any]]:
+def _places(plan: Plan, statics: Mapping[Value, Any]) -> tuple[dict[Value, int], list[Any]]:
     """Where in a run's list each value lies, and what that list holds behind the inputs when the run begins: the
     constants and static values among the outputs, and room for what segments make."""
     graph = plan.graph
@@ -275,15 +214,6 @@ def _leaves_the_oracle(plan: Plan, oracle: Target) -> bool:
     """Whether anything of a plan runs elsewhere."""
     own = any(segment.target.name != oracle.name for segment in plan.segments)
     return own or any(_leaves_the_oracle(each, oracle) for each in plan.bodies.values())
-
-
-def _compiled(segment: Segment, bodies: Bodies, oracle: Target, disabled: Collection[str]) -> tuple[Executable, str]:
-    """A segment made runnable, on the oracle if its target fails; then with the reason."""
-    try:
-        return segment.target.compile(segment.graph, bodies, disabled), ""
-    except CompileFailed as error:
-        warnings.warn(f"{segment.graph.name} runs on the target '{oracle.name}': {error}", RuntimeWarning, stacklevel=2)
-        return oracle.compile(segment.graph, bodies, disabled), str(error).partition("\n")[0]
 
 
 def _moved(plan: Plan, failed: Mapping[Node, str], oracle: Target) -> Plan:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.errors import NotFound, hint_for
+from assay.errors import BadArgument, NotFound, hint_for
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value
 from assay.runtime.explanation import Explanation, explained_nodes, op_name
@@ -20,6 +20,7 @@ from assay.runtime.partition import transferred_bytes
 from assay.runtime.pipeline import Model, placed
 from assay.runtime.program import Program
 from assay.runtime.results import handed_out
+from assay.runtime.runs import ProgramRun
 from assay.runtime.settings import Interface, Settings
 from assay.runtime.targets import make_chain
 from assay.runtime.transfers import Ledger
@@ -30,11 +31,12 @@ from assay.targets.budget import Budget
 
 @dataclass(frozen=True, slots=True)
 class OpTime:
-    """One node that ran: what it came from, how long it took, the bytes it made and those alive after it."""
+    """One node that ran: what it came from, where it ran, how long it took, the bytes that it made and that live on."""
 
     source: str
     name: str
     op: str
+    target: str
     seconds: float
     result_bytes: int
     live_bytes: int
@@ -50,6 +52,32 @@ class Memory:
 
     initial: Mapping[str, Any] = field(default_factory=dict[str, Any])
     renewals: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class SessionRun:
+    """A run of a session that was started."""
+
+    def __init__(self, run: ProgramRun, finished: Callable[[Sequence[Any]], dict[str, Any]]) -> None:
+        """`finished` makes what the session gives of the program's outputs."""
+        self._run, self._finished = run, finished
+        self._outputs: dict[str, Any] | None = None
+
+    def outputs(self) -> dict[str, Any]:
+        """Wait for the outputs, by name. Raises what went wrong in the run."""
+        if self._outputs is None:
+            self._outputs = self._finished(self._run.outputs())
+        return self._outputs
+
+    @property
+    def transfers(self) -> Ledger | None:
+        """What crossed between the host and devices; None if no device takes part."""
+        return self._run.transfers
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most memory that intermediate results took, known once there are outputs; None if some target does not
+        tell."""
+        return self._run.peak_bytes
 
 
 class Session:
@@ -77,6 +105,8 @@ class Session:
         self.signature = signature
         self._model = Model(graph, facts, _settings(self.options))
         self._latest = self._model.general.program
+        self._taken: tuple[int | None, Ledger | None] = None, None
+        """The memory and the transfers of the latest run."""
         self._unoptimized: Program | None = None
         self._lock = threading.Lock()
         self._running = threading.Lock()
@@ -128,6 +158,18 @@ class Session:
                 by_name = self._renewed(feeds, budget, observer)
         return by_name if wanted is None else {name: by_name[name] for name in wanted}
 
+    def submit(
+        self, feeds: Mapping[str, Any], *, budget: Budget | None = None, observer: Observer | None = None
+    ) -> SessionRun:
+        """Start a run; its `outputs()` waits. What devices compute goes on meanwhile, the rest is over at once.
+
+        A model that keeps something between runs is refused: its next run starts from what this one leaves.
+        """
+        if self.memory.renewals:
+            raise BadArgument("a model that keeps something between runs cannot be submitted", hint="use `run`")
+        given, allowance = self._given(feeds), None if budget is None else budget.begin()
+        return SessionRun(self._chosen(given).submit(given, observer, allowance), self._finished)
+
     def reset(self) -> None:
         """Put the state back to what the model came with."""
         with self._running:
@@ -154,8 +196,7 @@ class Session:
         iteration. A name in a branch not taken is absent from the full listing, and NotFound if asked for. In `precise`
         mode floats come in f64, as they are carried. State and inputs are read and left as they are.
         """
-        known = named_values(self.lowered)
-        chosen = list(known) if names is None else self._known(names, known, "value")
+        chosen = self.observable(names)
         given = self._given(feeds)
         found = _observed(self._chosen(given), given, chosen) if self.options.mode == "exact" else {}
         removed = [name for name in chosen if name not in found]
@@ -164,6 +205,11 @@ class Session:
         if names is None:
             return {name: found[name] for name in chosen if name in found}
         return {name: self._computed(name, found) for name in chosen}
+
+    def observable(self, names: Iterable[str] | None = None) -> list[str]:
+        """The names that `observe` takes, or those of `names`; NotFound if one of them is no value's."""
+        known = named_values(self.lowered)
+        return list(known) if names is None else self._known(names, known, "value")
 
     @property
     def computed_names(self) -> tuple[str, ...]:
@@ -176,8 +222,9 @@ class Session:
 
         def note(event: Event) -> None:
             made = sum(getattr(result, "nbytes", 0) for result in event.results)
-            origin = event.node.origin
-            times.append(OpTime(origin.op, origin.name, op_name(event.node), event.seconds, made, event.live_bytes))
+            node, origin = event.node, event.node.origin
+            place = self.ran_on(node)
+            times.append(OpTime(origin.op, origin.name, op_name(node), place, event.seconds, made, event.live_bytes))
 
         given = self._given(feeds)
         self._chosen(given).run(given, note)
@@ -186,20 +233,30 @@ class Session:
     @property
     def transfers(self) -> Ledger | None:
         """What crossed between the host and devices in the latest run; None if no device took part."""
-        return self._latest.transfers
+        return self._taken[1]
+
+    @property
+    def resident(self) -> Ledger | None:
+        """What was moved to devices once, for all runs of the program that ran latest: weights, tables and other
+        constants; None if it has no device."""
+        return self._latest.resident
 
     @property
     def peak_bytes(self) -> int | None:
         """The most memory that intermediate results took in the latest run; None if some target does not tell."""
-        return self._latest.peak_bytes
+        return self._taken[0]
 
     def _given(self, feeds: Mapping[str, Any]) -> list[Any]:
         return check_feeds(self.source, {**self.state, **feeds})
 
     def _results(self, given: Sequence[Any], budget: Budget | None, observer: Observer | None) -> dict[str, Any]:
-        program, allowance = self._chosen(given), None if budget is None else budget.begin()
-        results = handed_out(program.run(given, observer, allowance))
-        return dict(zip(self.source.output_names, results, strict=True))
+        run = self._chosen(given).submit(given, observer, None if budget is None else budget.begin())
+        results = run.outputs()
+        self._taken = run.peak_bytes, run.transfers
+        return self._finished(results)
+
+    def _finished(self, results: Sequence[Any]) -> dict[str, Any]:
+        return dict(zip(self.source.output_names, handed_out(results), strict=True))
 
     def _renewed(self, feeds: Mapping[str, Any], budget: Budget | None, observer: Observer | None) -> dict[str, Any]:
         """The outputs of a run that leaves new content in the state and in inputs that were fed."""

@@ -70,6 +70,11 @@ def target_names() -> list[str]:
     return list({**_OWN, **_of_packages()})
 
 
+def own_target_names() -> list[str]:
+    """The targets that Assay itself has."""
+    return list(_OWN)
+
+
 def chain_names(text: str) -> list[str]:
     """The targets of a chain such as `vulkan,cpu`, in order and without the oracle at its end.
 

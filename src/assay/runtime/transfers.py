@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
+from typing import Any
+
+from assay.ir.dtypes import Array
+from assay.targets.base import Buffer, Device
+
+HOST = "host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +24,7 @@ class Transfer:
 
 @dataclass(slots=True)
 class Ledger:
-    """The transfers of one run, in order."""
+    """Transfers in order: those of one run, or those that a program made before its runs."""
 
     entries: list[Transfer] = field(default_factory=list[Transfer])
 
@@ -34,3 +41,29 @@ class Ledger:
     def seconds(self) -> float:
         """What the transfers took."""
         return sum(each.seconds for each in self.entries)
+
+
+class Metered:
+    """The device of a target, whose transfers are noted in a ledger.
+
+    If `damaged` is a list, what is uploaded is read back, and what did not arrive as it was is noted there.
+    """
+
+    def __init__(self, device: Device, target: str, ledger: Ledger, damaged: list[Transfer] | None = None) -> None:
+        self._device, self._target, self._ledger, self._damaged = device, target, ledger, damaged
+
+    def upload(self, array: Array) -> Buffer:
+        """As the device does."""
+        started = time.perf_counter()
+        buffer = self._device.upload(array)
+        self._ledger.note(HOST, self._target, array.nbytes, time.perf_counter() - started)
+        if self._damaged is not None and self._device.download(buffer).tobytes() != array.tobytes():
+            self._damaged.append(self._ledger.entries[-1])
+        return buffer
+
+    def download(self, buffer: Any) -> Array:
+        """As the device does."""
+        started = time.perf_counter()
+        array = self._device.download(buffer)
+        self._ledger.note(self._target, HOST, array.nbytes, time.perf_counter() - started)
+        return array

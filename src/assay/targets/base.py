@@ -35,6 +35,49 @@ class Support:
 YES = Support(True)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Limitation:
+    """Nodes that a target does not take, and why: a row of the table by which it refuses.
+
+    It covers the nodes of `ops` (None: of every op) to which it `applies`. The same rows say what a test may find
+    refused, and what the docs list as such.
+    """
+
+    reason: str
+    applies: Callable[[Node], bool] = lambda node: True
+    ops: Collection[str] | None = None
+
+
+def limitation(reason: str, *ops: str) -> Callable[[Callable[[Node], bool]], Limitation]:
+    """Make a limitation of the decorated predicate of nodes; without `ops` it is about every op."""
+    return lambda applies: Limitation(reason, applies, ops or None)
+
+
+@dataclass(frozen=True)
+class Limitations:
+    """The rows of a target, in the order in which a node is compared with them: a later one may rely on the earlier."""
+
+    rows: tuple[Limitation, ...]
+    _of_op: dict[str, tuple[Limitation, ...]] = field(default_factory=dict[str, tuple[Limitation, ...]], repr=False)
+
+    def first(self, node: Node) -> Limitation | None:
+        """The row that covers a node, its bodies left out; None if none does."""
+        rows = self._of_op.get(node.op)
+        if rows is None:
+            rows = tuple(row for row in self.rows if row.ops is None or node.op in row.ops)
+            self._of_op[node.op] = rows
+        return next((row for row in rows if row.applies(node)), None)
+
+    def support(self, node: Node) -> Support:
+        """What a target with these limitations says to a node. It takes one with bodies if it takes all their nodes."""
+        row = self.first(node)
+        if row is not None:
+            return Support(False, row.reason)
+        inner = ((each, self.support(each)) for region in node.regions for each in region.nodes)
+        refused = (Support(False, f"in its body, {each.op}: {found.reason}") for each, found in inner if not found.ok)
+        return next(refused, YES)
+
+
 @dataclass(frozen=True, slots=True)
 class TransferCost:
     """What moving data between the host and a device costs: seconds for each transfer, and bytes per second."""
@@ -130,6 +173,31 @@ class Device(Protocol):
         ...
 
 
+class Run(Protocol):
+    """A run of an executable that was started."""
+
+    def wait(self) -> None:
+        """Return when the run is over. Raises what went wrong in it: RunFailed, RunStopped, OutOfMemory."""
+        ...
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The memory for intermediate results of a run that is over; None where it is not planned as a whole."""
+        ...
+
+
+class Finished:
+    """A run that was over when it was submitted. One of these may stand for many runs."""
+
+    __slots__ = ("peak_bytes",)
+
+    def __init__(self, peak_bytes: int | None = None) -> None:
+        self.peak_bytes = peak_bytes
+
+    def wait(self) -> None:
+        """There is nothing to wait for."""
+
+
 class Executable(Protocol):
     """A compiled segment. Inputs and outputs are arrays, or buffers where the target has memory of its own."""
 
@@ -145,18 +213,15 @@ class Executable(Protocol):
         """
         ...
 
-    def run(
+    def submit(
         self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
-    ) -> tuple[Any, ...]:
-        """The segment's outputs for its inputs, in order. Safe to call from several threads.
+    ) -> tuple[tuple[Any, ...], Run]:
+        """Start a run: the segment's outputs, in order, and the run. Safe to call from several threads.
 
+        Outputs that are arrays are complete. Buffers may still be on their way: they can be handed to the next run at
+        once, and `Device.download` waits for them. The observer is told of every node before the run is over.
         RunStopped and OutOfMemory when the allowance is used up.
         """
-        ...
-
-    @property
-    def peak_bytes(self) -> int | None:
-        """The memory for intermediate results in the latest run; None where it is not planned as a whole."""
         ...
 
 
@@ -174,8 +239,13 @@ class Target(Protocol):
         """What the runtime must know of the target."""
         ...
 
+    def limitations(self) -> Limitations:
+        """All that the target does not take here, in this mode, with the reasons."""
+        ...
+
     def support(self, node: Node) -> Support:
-        """Whether this node can run here. Asks no other process, and gives the same answer each time."""
+        """Whether this node can run here: what `limitations` say to it. Asks no other process, and gives the same
+        answer each time."""
         ...
 
     def passes(self) -> Sequence[NamedPass]:
@@ -187,9 +257,12 @@ class Target(Protocol):
         it costs little; a buffer of one of its devices is good for all of them."""
         ...
 
-    def compile(self, segment: Graph, bodies: Bodies, disabled: Collection[str] = ()) -> Executable:
+    def compile(
+        self, segment: Graph, bodies: Bodies, disabled: Collection[str] = (), device: Device | None = None
+    ) -> Executable:
         """Make `segment` runnable; every node of it was supported. CompileFailed if that cannot be done here.
 
         `bodies` of its nodes are run as given, the others are the target's own to run. `disabled` names passes that
-        are part of compiling and are switched off."""
+        are part of compiling and are switched off. `device` is the target's memory as `open` gave it, and counts what
+        is moved: constants go there by it."""
         ...

@@ -12,7 +12,7 @@ engines differ, the oracle in `precise` mode is a third opinion on which of the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +22,7 @@ import numpy as np
 from assay.errors import AssayError, RunFailed
 from assay.evidence.compare.arrays import Closeness, Signal, closeness, epsilon, signal
 from assay.evidence.compare.isolation import Isolated
-from assay.evidence.engines import Engine, engine
+from assay.evidence.engines import Engine, ModelOnTarget, engine
 from assay.ir import dtypes
 from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Node
@@ -71,12 +71,15 @@ class ValueReport:
     """Of a value that diverged: whether its op alone, on the same inputs, makes the engines part; None: not known."""
     outlier: str = ""
     """Of a value that diverged: the engine that is farther from the precise oracle, where one clearly is."""
+    passes: tuple[str, ...] = ()
+    """Of a value that diverged: the passes that touched its node on one of the engines, each as ENGINE:-PASS, which is
+    that engine without it."""
 
     def as_dict(self) -> dict[str, Any]:
         """The report as JSON takes it."""
         close = asdict(self.closeness)
         rest = {key: getattr(self, key) for key in ("name", "op", "node", "is_output", "type")}
-        verdict = {key: getattr(self, key) for key in ("noise", "allowed", "diverged", "own", "outlier")}
+        verdict = {key: getattr(self, key) for key in ("noise", "allowed", "diverged", "own", "outlier", "passes")}
         return {**rest, **close, **asdict(self.signal), **verdict}
 
 
@@ -108,12 +111,12 @@ class Comparison:
 
 def compare_models(model: Path, first: str, second: str, feeds: Mapping[str, Any], judge: Judge) -> Comparison:
     """Run `model` on both engines and compare every value that both can show."""
-    seen: dict[str, dict[str, Any]] = {}
+    seen: dict[str, _Seen] = {}
 
     def values_of(who: Engine) -> dict[str, Any]:
         if who.name not in seen:
             seen[who.name] = _values(who, model, feeds)
-        return seen[who.name]
+        return seen[who.name].values
 
     source = read(model)
     graph = source.graph
@@ -137,15 +140,28 @@ def compare_models(model: Path, first: str, second: str, feeds: Mapping[str, Any
     alone = Isolated(model, graph, theirs)
     reports = [_explained(each, makers.get(each.name), alone, (one, two), judge) for each in reports]
     reports = [replace(each, outlier=_outlier(each, mine, theirs, precise, (one, two))) for each in reports]
+    reports = [replace(each, passes=_touched(each, [seen[who.name].passes for who in (one, two)])) for each in reports]
     only_first = tuple(name for name in computed if name in mine and name not in theirs)
     only_second = tuple(name for name in computed if name in theirs and name not in mine)
     return Comparison(first, second, tuple(reports), only_first, only_second)
 
 
-def _values(who: Engine, model: Path, feeds: Mapping[str, Any]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What an engine showed: values by name, and the passes that touched what makes each, if it is Assay's."""
+
+    values: dict[str, Any]
+    passes: Mapping[str, Sequence[str]]
+
+
+def _values(who: Engine, model: Path, feeds: Mapping[str, Any]) -> _Seen:
     """Every value that an engine can show; a peer's error becomes one of ours."""
     try:
-        return who.load(model).run_all(feeds)
+        ready = who.load(model)
+        values = ready.run_all(feeds)
+        makers = _makers(ready.session.graph) if isinstance(ready, ModelOnTarget) else {}
+        passes = {name: [f"{who.name}:-{each}" for each in node.origin.passes] for name, node in makers.items()}
+        return _Seen(values, passes)
     except AssayError:
         raise
     except Exception as error:
@@ -227,6 +243,12 @@ def _outlier(
     if far is None or near is None or abs(far - near) < _CLEARLY:
         return ""
     return engines[0].name if far < near else engines[1].name
+
+
+def _touched(report: ValueReport, passes: Sequence[Mapping[str, Sequence[str]]]) -> tuple[str, ...]:
+    if not report.diverged:
+        return ()
+    return tuple(dict.fromkeys(each for one in passes for each in one.get(report.name, ())))
 
 
 def allowed_error(expected: Any, floor: float) -> float:

@@ -125,8 +125,14 @@ def _content(path: Path) -> bytes:
     try:
         data = path.read_bytes()
         return gzip.decompress(data) if path.suffix == COMPRESSED else data
+    except FileNotFoundError as error:
+        raise NotFound(
+            f"there is no file of records '{path}'", hint="check the path; `assay sweep` makes one"
+        ) from error
     except (OSError, EOFError, zlib.error) as error:
-        raise NotFound(f"'{path}' cannot be read: {error}") from error
+        raise NotFound(
+            f"'{path}' cannot be read: {error}", hint="give files of records, .jsonl or .jsonl.gz"
+        ) from error
 
 
 def read(paths: Path | Iterable[Path]) -> Records:

@@ -14,7 +14,7 @@ from typing import Any
 import onnx
 from google.protobuf.message import DecodeError
 
-from assay.errors import AssayError, FileMissing, ImportFailed, LimitExceeded
+from assay.errors import AssayError, ImportFailed, LimitExceeded, missing_model
 from assay.frontends.onnx.counting import check_expanded_size
 from assay.frontends.onnx.external import ExternalData
 from assay.frontends.onnx.schema import check_counts, defaults_of, version_of
@@ -47,7 +47,7 @@ def read_model(
         return _parse(source, "the given bytes", limits), None
     path = Path(source)
     if not os.path.isfile(path):
-        raise FileMissing(f"there is no model file '{path}'", hint="check the path")
+        raise missing_model(path)
     try:
         with path.open("rb") as file:
             data = file.read(limits.model_bytes + 1)
@@ -64,12 +64,24 @@ def _parse(data: bytes, where: str, limits: Limits) -> onnx.ModelProto:
     try:
         model.ParseFromString(data)
     except (DecodeError, ValueError, RecursionError) as error:
-        raise ImportFailed(
-            "this is no ONNX model", where=where, hint="the file is damaged or of another kind"
-        ) from error
+        raise ImportFailed("this is no ONNX model", where=where, hint=_taken_for(data)) from error
     if not model.HasField("graph"):
         raise ImportFailed("the model has no graph", where=where, hint="the file is empty or damaged")
     return model
+
+
+_KINDS = {
+    b"\x08": "it starts like one, so it is cut off or damaged: compare its size, {size:,} bytes, with the original's",
+    b"version https://git-lfs": "it is a pointer of Git LFS: fetch the file with `git lfs pull`",
+    b"<": "it is a page of HTML or XML: fetch the file again",
+    b"PK": "it is a zip archive: unpack it, or name it .pt2 if torch.export saved it",
+    b"": "it is damaged or of another kind",
+}
+"""What a file that is no model may be, by how it starts."""
+
+
+def _taken_for(data: bytes) -> str:
+    return next(words for start, words in _KINDS.items() if data.startswith(start)).format(size=len(data))
 
 
 @collector_paused()

@@ -76,8 +76,16 @@ _CONVERSIONS: dict[type, Callable[[Any], Any]] = {
     int: operator.index,
     float: lambda value: value / 1,
     str: lambda value: os.fsdecode(value),
+    tuple: lambda value: _members(value),
 }
-"""What fits an attribute of a kind although it is of another: numbers of NumPy's, paths."""
+"""What fits an attribute of a kind although it is of another: numbers of NumPy's, paths, lists."""
+
+
+def _members(value: Any) -> tuple[Any, ...]:
+    """The members of a collection; a text is one thing and none."""
+    if isinstance(value, str):
+        raise TypeError
+    return tuple(value)
 
 
 @dataclass(slots=True, kw_only=True)

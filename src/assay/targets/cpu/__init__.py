@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 
 from assay.errors import CompileFailed
 from assay.ir.graph import Graph, Node, Value
 from assay.limits import Limits
 from assay.passes.decompose import decompose
-from assay.targets.base import YES, Bodies, Device, Executable, NamedPass, Probe, Support, Traits
+from assay.targets.base import Bodies, Device, Executable, Limitation, Limitations, NamedPass, Probe, Support, Traits
 from assay.targets.cpu import kernels, ops
 from assay.targets.cpu.compiler import find_compiler, search
 from assay.targets.cpu.executable import CpuExecutable
@@ -18,7 +19,6 @@ from assay.targets.cpu.norms import fold_norms, is_foldable
 from assay.targets.cpu.prepack import byte_panels, panels, quad_panels, sums_in_floats
 from assay.targets.cpu.registry import KERNELS
 from assay.targets.cpu.toolchain import shared_toolchain
-from assay.targets.shared.refusals import untyped
 from assay.targets.threads import Threads, available_threads
 
 __all__ = ["CpuTarget", "kernels", "ops"]
@@ -38,10 +38,15 @@ class CpuTarget:
         details = {"compiler": "none" if found.compiler is None else str(found.compiler)}
         return Probe(True, details={**details, **({"but": found.complaint} if found.complaint else {})})
 
+    def limitations(self) -> Limitations:
+        """What has no kernel; everything, if the mode is another than `exact` or there is no compiler."""
+        if self.mode != "exact":
+            return _nothing(f"the mode '{self.mode}' is the oracle's")
+        return _LIMITATIONS if find_compiler() is not None else _nothing(_no_compiler())
+
     def support(self, node: Node) -> Support:
         """Whether this node has a kernel, and if not why."""
-        reason = self._refusal(node)
-        return Support(False, reason) if reason else YES
+        return self.limitations().support(node)
 
     @property
     def traits(self) -> Traits:
@@ -62,36 +67,42 @@ class CpuTarget:
 
     def _decomposed(self, segment: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:
         """The segment with the composites for which there is no kernel in parts."""
-        return decompose(segment, lambda node: not _refusal(node), numbers, self.limits)
+        return decompose(segment, lambda node: _KERNELS.support(node).ok, numbers, self.limits)
 
     def open(self) -> Device | None:
         """It works in host memory."""
         return None
 
-    def compile(self, segment: Graph, bodies: Bodies, disabled: Collection[str] = ()) -> Executable:
+    def compile(
+        self, segment: Graph, bodies: Bodies, disabled: Collection[str] = (), device: Device | None = None
+    ) -> Executable:
         """The segment as native code; CompileFailed if the compiler cannot make it."""
         chain = shared_toolchain()
         if chain is None:
             raise CompileFailed("there is no C compiler", hint="install gcc or clang, or set CC")
         return CpuExecutable(segment, chain, self.limits, self.threads, fused="fusion" not in disabled)
 
-    def _refusal(self, node: Node) -> str:
-        if self.mode != "exact":
-            return f"the mode '{self.mode}' is the oracle's"
-        if find_compiler() is None:
-            return _no_compiler()
-        return "" if is_foldable(node) else _refusal(node)
+
+_KERNELS = KERNELS.limitations()
+"""Nodes for which there is no kernel."""
 
 
-def _refusal(node: Node) -> str:
-    """Why there is no kernel for a node; empty if there is one."""
-    return untyped(node) or KERNELS.refusal(node) or _refused_body(node)
+def _kept(row: Limitation) -> Limitation:
+    """A limitation of kernels, as one of the target: norms that are folded need none."""
+
+    def applies(node: Node) -> bool:
+        return row.applies(node) and not is_foldable(node)
+
+    return replace(row, applies=applies)
 
 
-def _refused_body(node: Node) -> str:
-    """A reason to refuse a node for what is in its bodies."""
-    inner = ((each, _refusal(each)) for region in node.regions for each in region.nodes)
-    return next((f"in its body, {each.op}: {reason}" for each, reason in inner if reason), "")
+_LIMITATIONS = Limitations(tuple(map(_kept, _KERNELS.rows)))
+
+
+@cache
+def _nothing(reason: str) -> Limitations:
+    """No node is taken."""
+    return Limitations((Limitation(reason),))
 
 
 @cache

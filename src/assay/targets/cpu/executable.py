@@ -21,7 +21,7 @@ from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType, Type
 from assay.limits import Limits
 from assay.memory import LARGE, check_room
-from assay.targets.base import Event, Executable, Observer
+from assay.targets.base import Event, Executable, Finished, Observer, Run
 from assay.targets.budget import Allowance
 from assay.targets.cpu.inputs import Inputs, address
 from assay.targets.cpu.registry import KERNELS
@@ -90,16 +90,17 @@ class CpuExecutable:
         bound.addressed = {new for new, at in enumerate(bound._open) if self._open.index(at) in self.addressed}
         return bound
 
-    def run(
+    def submit(
         self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
-    ) -> tuple[Any, ...]:
-        """The outputs. With an observer, the values of all nodes are computed, each by itself.
+    ) -> tuple[tuple[Any, ...], Run]:
+        """A run that is over. Its peak is the size of the arena; inputs, constants and results come on top.
 
+        With an observer, the values of all nodes are computed, each by itself.
         An allowance is looked at between kernels: one that is under way comes to its end.
         """
-        arrays = self._given.copy()
-        for at, given in zip(self._open, self._inputs.dense(inputs), strict=True):
-            arrays[at] = given
+        arrays = self._inputs.dense(inputs)
+        if len(arrays) < len(self._given):
+            arrays = self._with_given(arrays)
         if observer is not None:
             return self._observed(arrays, observer, allowance)
         try:
@@ -107,12 +108,9 @@ class CpuExecutable:
         except OutOfMemory as error:
             raise error.located(self._largest(arrays)) from error.__cause__
 
-    @property
-    def peak_bytes(self) -> int:
-        """The size of the arena, the largest if runs overlap; inputs, constants and results come on top."""
-        return max((frame.peak() for frame in self._frames), default=0)
-
-    def _run(self, arrays: Sequence[Any], times: Array | None, allowance: Allowance | None = None) -> tuple[Any, ...]:
+    def _run(
+        self, arrays: Sequence[Any], times: Array | None, allowance: Allowance | None = None
+    ) -> tuple[tuple[Any, ...], Run]:
         frame = self._frames.pop() if self._frames else _Frame(self._machine, self._tape, self._places)
         symbols = tuple(arrays[index].shape[axis] for index, axis in self._sources)
         layout = frame.fit(symbols, self._results)
@@ -127,10 +125,20 @@ class CpuExecutable:
             node, message = self._plan.tape.errors[failed - 1]
             raise RunFailed(f"{node.op}: {message}", where=str(node.origin))
         made = len(arrays) + len(self._constants)
-        return tuple([_array(self._memory_of(out.memory, arrays, blocks, made), out) for out in layout.outputs])
+        outputs = tuple([_array(self._memory_of(out.memory, arrays, blocks, made), out) for out in layout.outputs])
+        return outputs, layout.over
+
+    def _with_given(self, inputs: Sequence[Any]) -> list[Any]:
+        """The inputs of a run among those that are given for all runs."""
+        arrays = self._given.copy()
+        for at, given in zip(self._open, inputs, strict=True):
+            arrays[at] = given
+        return arrays
 
     def _places_of(self, arrays: Sequence[Any]) -> list[int]:
         """Where the inputs of a run lie: those given for all runs as noted, the others as they lie now."""
+        if len(self._open) == len(arrays):
+            return self._inputs.places(arrays)
         places = self._places[: len(arrays)]
         for at, place in zip(self._open, self._inputs.places([arrays[at] for at in self._open]), strict=True):
             places[at] = place
@@ -158,7 +166,9 @@ class CpuExecutable:
         largest = max(self.graph.nodes, key=lambda node: max((_size(v.type, bound) for v in node.outputs), default=0))
         return str(largest.origin)
 
-    def _observed(self, inputs: Sequence[Any], observer: Observer, allowance: Allowance | None) -> tuple[Any, ...]:
+    def _observed(
+        self, inputs: Sequence[Any], observer: Observer, allowance: Allowance | None
+    ) -> tuple[tuple[Any, ...], Run]:
         """Run the unfused program in which every value is an output, and tell of its nodes in order."""
         with self._lock:
             if self._plain is None:
@@ -169,10 +179,10 @@ class CpuExecutable:
 
     def _told(
         self, inputs: Sequence[Any], observer: Observer, graph: Graph, allowance: Allowance | None
-    ) -> tuple[Any, ...]:
+    ) -> tuple[tuple[Any, ...], Run]:
         arrays = [np.ascontiguousarray(array) for array in inputs]
         times = np.zeros(len(self._encoded.order) + 1)
-        outputs = self._run(arrays, times, allowance)
+        outputs, over = self._run(arrays, times, allowance)
         found = {**graph.constants, **dict(zip(graph.inputs, arrays, strict=True))}
         found.update(zip(self.graph.outputs, outputs, strict=True))
         seconds = dict.fromkeys(graph.nodes, 0.0)
@@ -185,17 +195,19 @@ class CpuExecutable:
             results = tuple(found[value] for value in node.outputs)
             live += sum(result.nbytes for result in results)
             observer(Event(node, results, seconds[node], live))
-        return tuple(found[value] for value in graph.outputs)
+        return tuple(found[value] for value in graph.outputs), over
 
 
 class _Layout:
     """The sizes of the result blocks, and where the outputs lie in all memory, for one binding of the symbols."""
 
-    __slots__ = ("blocks", "large", "outputs")
+    __slots__ = ("blocks", "large", "outputs", "over")
 
     def __init__(self, blocks: list[int], outputs: list[_Output], arena: int) -> None:
         self.blocks, self.outputs = blocks, outputs
         self.large = sum(blocks) + arena >= LARGE
+        self.over = Finished(arena)
+        """What stands for the runs of this layout."""
 
 
 class _Output:

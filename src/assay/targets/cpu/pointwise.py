@@ -87,4 +87,4 @@ def _odometer_step(depth: int) -> list[str]:
     return [f"    {text}"]
 
 
-C_WRITER = Writer(scalar.refusal, scalar.work, scalar.literal, _unit, _copy)
+C_WRITER = Writer(scalar.OPS, scalar.LIMITATIONS, scalar.work, scalar.literal, _unit, _copy)

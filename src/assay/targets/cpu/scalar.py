@@ -21,6 +21,7 @@ from assay.ir import dtypes
 from assay.ir.dtypes import INTEGERS, TINY_FLOATS, TINY_INTEGERS, DType
 from assay.ir.graph import Node
 from assay.ops.registry import CORE, Tolerance
+from assay.targets.base import limitation
 from assay.targets.shared.tensors import dtype_of
 
 _CTYPES: dict[DType, str] = {
@@ -365,21 +366,17 @@ _FUNCTIONS: dict[str, Callable[[Node, Sequence[str]], str]] = {"clip": _clip, "c
 # --- what others ask
 
 
-def refusal(node: Node) -> str:
-    """Why a node is no elementwise C; empty if it is."""
-    if node.op not in _ROWS and node.op not in _FUNCTIONS:
-        return f"there is no kernel of {node.op}"
-    for value in (*node.inputs, *node.outputs):
-        if value is not None and dtype_of(value) not in _CTYPES:
-            return f"{dtype_of(value)} is not computed with"
-    dtype = _main_dtype(node)
-    if node.op in _ROWS and not _column(_ROWS[node.op], dtype):
-        return f"there is no kernel of {node.op} for {dtype}"
-    return ""
+@limitation("complex numbers are not computed with")
+def _complex(node: Node) -> bool:
+    return any(value is not None and dtype_of(value) not in _CTYPES for value in (*node.inputs, *node.outputs))
+
+
+LIMITATIONS = (_complex,)
+"""Nodes of these ops that are no elementwise C."""
 
 
 def expression(node: Node, args: Sequence[str]) -> str:
-    """The result of a node that `refusal` lets pass. `args` are the inputs that there are: names or constants, of
+    """The result of a node that `LIMITATIONS` leave. `args` are the inputs that there are: names or constants, of
     their dtypes' compute types."""
     return _FUNCTIONS.get(node.op, _from_row)(node, args)
 

@@ -10,10 +10,11 @@ from assay.ir.building import collector_paused
 from assay.ir.graph import Graph, Node
 from assay.limits import DEFAULT, Limits
 from assay.ops import OPS
-from assay.targets.base import YES, Bodies, Device, Executable, NamedPass, Probe, Support, Traits
+from assay.targets.base import Bodies, Device, Limitation, Limitations, NamedPass, Probe, Support, Traits
 from assay.targets.reference.interpreter import Interpreter, Mode
 
 _NONE: Bodies = {}
+_LIMITATIONS = Limitations((Limitation("an op that nobody defines", lambda node: node.op not in OPS),))
 
 
 class ReferenceTarget:
@@ -29,9 +30,13 @@ class ReferenceTarget:
         """Always present."""
         return Probe(True, details={"numpy": np.__version__, "mode": self.mode})
 
+    def limitations(self) -> Limitations:
+        """Every op that has a definition is taken."""
+        return _LIMITATIONS
+
     def support(self, node: Node) -> Support:
         """Every op that has a definition."""
-        return YES if node.op in OPS else Support(False, f"'{node.op}' is an op that nobody defines")
+        return self.limitations().support(node)
 
     @property
     def traits(self) -> Traits:
@@ -46,7 +51,9 @@ class ReferenceTarget:
         """It works in host memory."""
         return None
 
-    def compile(self, segment: Graph, bodies: Bodies = _NONE, disabled: Collection[str] = ()) -> Executable:
+    def compile(
+        self, segment: Graph, bodies: Bodies = _NONE, disabled: Collection[str] = (), device: Device | None = None
+    ) -> Interpreter:
         """Make the segment ready for the interpreter."""
         with collector_paused():
             return Interpreter(segment, self.mode, self.limits, bodies)

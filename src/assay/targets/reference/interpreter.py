@@ -38,13 +38,16 @@ from assay.memory import LARGE, check_room
 from assay.ops.builder import Builder, check_size
 from assay.ops.lowering import Lowering, lower
 from assay.ops.registry import OPS, Compute, OpDef, as_results, carrier, narrow, widen
-from assay.targets.base import Bodies, Event, Executable, Observer
+from assay.targets.base import Bodies, Event, Executable, Finished, Observer, Run
 from assay.targets.budget import Allowance
 from assay.targets.reference.blas import single_threaded
 from assay.targets.reference.watch import Env, Watch, span, values_for
 
 Mode: TypeAlias = Literal["exact", "precise", "bf16", "f16"]
 Kernel: TypeAlias = Callable[[Sequence[Any]], tuple[Any, ...]]
+
+
+_OVER = Finished()
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +94,18 @@ class Interpreter:
             outputs = self.run_in(values_for(watch), inputs, watch)
             return tuple(_restored(value, out.type) for value, out in zip(outputs, self.graph.outputs, strict=True))
 
+    def submit(
+        self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
+    ) -> tuple[tuple[Any, ...], Run]:
+        """A run that is over: every result had memory of its own, for as long as it was needed."""
+        return self.run(inputs, observer, allowance), _OVER
+
     def bind(self, statics: Mapping[int, Any]) -> Executable:
         """The program with these inputs as constants."""
         values = {self.graph.inputs[at]: array for at, array in statics.items()}
         inputs = tuple(value for value in self.graph.inputs if value not in values)
         graph = replace(self.graph, inputs=inputs, input_names=(), constants={**self.graph.constants, **values})
         return Interpreter(graph, self.mode, self.limits, self._compiled)
-
-    @property
-    def peak_bytes(self) -> int | None:
-        """Not known: every result has memory of its own, for as long as it is needed."""
-        return None
 
     def run_in(self, env: Env, inputs: Sequence[Any], watch: Watch | None) -> tuple[Any, ...]:
         """Run as a region: `env` holds what the enclosing graphs have computed."""
@@ -157,7 +161,8 @@ class Interpreter:
         definition = OPS.get(node.op)
         if definition is None:
             raise RunFailed(f"the oracle has no op '{node.op}'", where=str(node.origin))
-        sized_at_run = not definition.regions and not all(_is_static(value.type) for value in node.outputs)
+        values = [value for value in (*node.inputs, *node.outputs) if value is not None]
+        sized_at_run = not definition.regions and not all(_is_static(value.type) for value in values)
         kernel = None if definition.regions else make_kernel(definition, node, self.mode)
         fixed = [value.type for value in node.outputs if not sized_at_run and not definition.regions]
         taken = sum(_bytes_taken(kind, definition) for kind in fixed)

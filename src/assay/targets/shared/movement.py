@@ -8,8 +8,9 @@ from assay.ir.dims import Dim, dim_max, dim_min, product
 from assay.ir.graph import Node
 from assay.ops.conditions import equal
 from assay.targets.shared.kernels import Emit, KernelTable
+from assay.targets.shared.limitations import unclear_broadcast
 from assay.targets.shared.planner import Planner
-from assay.targets.shared.tensors import shape_of, unclear_broadcast
+from assay.targets.shared.tensors import shape_of
 
 
 def enter_views(kernels: KernelTable, slice_by_data: Emit) -> None:
@@ -18,7 +19,7 @@ def enter_views(kernels: KernelTable, slice_by_data: Emit) -> None:
     for op in ("reshape", "squeeze", "unsqueeze"):
         kernels.emits(op, reads=(0,), view=True)(_reshape)
     kernels.emits("transpose", view=True)(_transpose)
-    kernels.emits("expand", reads=(0,), view=True, unless=_unclear)(_expand)
+    kernels.emits("expand", reads=(0,), view=True, unless=(_UNCLEAR,))(_expand)
     kernels.emits("flip", view=True)(_flip)
     kernels.emits("split", view=True)(_split)
     kernels.emits("slice", reads=(0, 1, 3), view=True)(partial(_slice, by_data=slice_by_data))
@@ -39,8 +40,7 @@ def _transpose(p: Planner, node: Node) -> None:
     p.alias(node.outputs[0], p.view(node.inputs[0]).transposed(node.attrs["perm"]))
 
 
-def _unclear(node: Node) -> str:
-    return unclear_broadcast(shape_of(node.inputs[0]), shape_of(node.outputs[0]))
+_UNCLEAR = unclear_broadcast(lambda node: [(shape_of(node.inputs[0]), shape_of(node.outputs[0]))])
 
 
 def _expand(p: Planner, node: Node) -> None:

@@ -6,13 +6,14 @@ matrix product or a convolution becomes the continuation of that call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from assay.ir.dims import Dim
 from assay.ir.dtypes import DType
 from assay.ir.graph import Node, Value
+from assay.targets.base import Limitation
 from assay.targets.shared.artifacts import Kernel
 from assay.targets.shared.loops import Loops, loop_nest
 from assay.targets.shared.tape import Step
@@ -43,8 +44,10 @@ class Elementwise:
 class Writer:
     """How a target writes elementwise work as kernels."""
 
-    refusal: Callable[[Node], str]
-    """Why a node is not computed element by element; empty if it is."""
+    ops: Collection[str]
+    """The ops that are computed element by element."""
+    limitations: Sequence[Limitation]
+    """Which of their nodes are not."""
     work: Callable[[Node], int]
     """About how many instructions an element of a node takes."""
     literal: Callable[[DType, Any], str]

@@ -22,11 +22,10 @@ def shape_of(value: Value | None) -> tuple[Dim, ...]:
     return shape
 
 
-def unclear_broadcast(shape: Sequence[Dim], wanted: Sequence[Dim]) -> str:
-    """A reason to refuse a node, one of whose operands is to be broadcast to the shape `wanted`."""
+def is_clear_broadcast(shape: Sequence[Dim], wanted: Sequence[Dim]) -> bool:
+    """Whether it can be proved which axes are repeated where a tensor is broadcast to the shape `wanted`."""
     pairs = zip(reversed(shape), reversed(wanted), strict=False)
-    clear = len(shape) <= len(wanted) and all(old == 1 or eq(old, new) for old, new in pairs)
-    return "" if clear else "only a run tells whether an axis is broadcast"
+    return len(shape) <= len(wanted) and all(old == 1 or eq(old, new) for old, new in pairs)
 
 
 def _type_of(value: Value | None) -> TensorType:

@@ -8,11 +8,12 @@ from assay.ir.dims import Dim, ceildiv, floordiv, product
 from assay.ir.dtypes import FLOATS, boolean, f32
 from assay.ir.graph import Node
 from assay.targets.cpu.kernels.lines import numbers, wide_bytes
-from assay.targets.cpu.kernels.normalization import unmet_precision
+from assay.targets.cpu.kernels.normalization import other_roundings
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
+from assay.targets.shared.limitations import Broadcasts, unclear_broadcast
 from assay.targets.shared.planner import Planner
-from assay.targets.shared.tensors import shape_of, unclear_broadcast
+from assay.targets.shared.tensors import shape_of
 from assay.targets.shared.views import View, dense_strides
 
 _QUERIES, _KEYS = 64, 96
@@ -22,18 +23,14 @@ _QUERIES, _KEYS = 64, 96
 # --- attention
 
 
-def _refusal(node: Node) -> str:
+@unclear_broadcast
+def _unclear_heads(node: Node) -> Broadcasts:
     q, k, v = (shape_of(value) for value in node.inputs[:3])
     mask = () if len(node.inputs) < 4 or node.inputs[3] is None else shape_of(node.inputs[3])
-    unclear = (
-        unclear_broadcast(k[:-3], q[:-3])
-        or unclear_broadcast(v[:-3], q[:-3])
-        or unclear_broadcast(mask, (*q[:-1], k[-2]))
-    )
-    return unclear or unmet_precision(node, "precision", "softmax_precision", "accumulate")
+    return [(k[:-3], q[:-3]), (v[:-3], q[:-3]), (mask, (*q[:-1], k[-2]))]
 
 
-@emits("sdpa", FLOATS, unless=_refusal)
+@emits("sdpa", FLOATS, unless=(_unclear_heads, other_roundings("precision", "softmax_precision", "accumulate")))
 def sdpa(p: Planner, node: Node) -> None:
     """The result lies with its heads next to their elements, where a model merges them."""
     *batch, heads, queries, size = shape_of(node.inputs[0])
@@ -92,13 +89,14 @@ def _mask_kind(mask: View | None) -> dict[str, str]:
 # --- rotary embeddings
 
 
-def _unclear_angles(node: Node) -> str:
+@unclear_broadcast
+def _unclear_angles(node: Node) -> Broadcasts:
     x, cosines, sines = (shape_of(value) for value in node.inputs)
     wanted = (*x[:-1], cosines[-1])
-    return unclear_broadcast(cosines, wanted) or unclear_broadcast(sines, wanted)
+    return [(cosines, wanted), (sines, wanted)]
 
 
-@emits("rotary_embedding", FLOATS, unless=_unclear_angles)
+@emits("rotary_embedding", FLOATS, unless=(_unclear_angles,))
 def rotary_embedding(p: Planner, node: Node) -> None:
     """Row by row, f32 by way of f64: differences of products lose digits."""
     x = p.inner(node.inputs[0])

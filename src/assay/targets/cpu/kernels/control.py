@@ -8,6 +8,7 @@ from assay.ir.dims import eq
 from assay.ir.dtypes import boolean, i64
 from assay.ir.graph import Node, Value
 from assay.ir.types import TensorType, Type
+from assay.targets.base import limitation
 from assay.targets.cpu import scalar
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
@@ -24,17 +25,16 @@ def _same(a: Type, b: Type) -> bool:
     return a.dtype is b.dtype and len(a.shape) == len(b.shape) and all(eq(x, y) is True for x, y in sizes)
 
 
-def _unequal(outer: Sequence[Value], inner: Sequence[Value], what: str) -> str:
-    pairs = zip(outer, inner, strict=False)
-    return "" if all(_same(a.type, b.type) for a, b in pairs) else f"{what} differ in size"
+def _equal(outer: Sequence[Value], inner: Sequence[Value]) -> bool:
+    return all(_same(a.type, b.type) for a, b in zip(outer, inner, strict=False))
 
 
-def _branches_differ(node: Node) -> str:
-    reasons = (_unequal(node.outputs, region.outputs, "the results of its branches") for region in node.regions)
-    return next(filter(None, reasons), "")
+@limitation("the results of its branches differ in size")
+def _branches_differ(node: Node) -> bool:
+    return not all(_equal(node.outputs, region.outputs) for region in node.regions)
 
 
-@emits("branch", unless=_branches_differ)
+@emits("branch", unless=(_branches_differ,))
 def branch(p: Planner, node: Node) -> None:
     """Either body, which puts its results where those of the other one would be."""
     results = [p.result(value) for value in node.outputs]
@@ -57,19 +57,22 @@ def _put(p: Planner, sources: Sequence[View], targets: Sequence[View]) -> None:
         p.copy(source, target)
 
 
-def _rounds_differ(node: Node) -> str:
-    body, carried = node.regions[0], [value for value in node.inputs[2:] if value is not None]
-    what = "what it carries from round to round"
-    stacks = [value.type for value in node.outputs[len(carried) :]]
-    rows = [value.type for value in body.outputs[1 + len(carried) :]]
-    stacked = all(_same(stack, _stack_of(row, stack)) for row, stack in zip(rows, stacks, strict=True))
-    reason = "" if stacked else "what it collects differs in size"
-    return (
-        _unequal(carried, body.inputs[2:], what)
-        or _unequal(carried, body.outputs[1:], what)
-        or _unequal(carried, node.outputs, what)
-        or reason
-    )
+def _carried(node: Node) -> list[Value]:
+    return [value for value in node.inputs[2:] if value is not None]
+
+
+@limitation("what it carries from round to round differs in size")
+def _rounds_differ(node: Node) -> bool:
+    body = node.regions[0]
+    return not all(_equal(_carried(node), each) for each in (body.inputs[2:], body.outputs[1:], node.outputs))
+
+
+@limitation("what it collects differs in size")
+def _rows_differ(node: Node) -> bool:
+    count = len(_carried(node))
+    stacks = [value.type for value in node.outputs[count:]]
+    rows = [value.type for value in node.regions[0].outputs[1 + count :]]
+    return not all(_same(stack, _stack_of(row, stack)) for row, stack in zip(rows, stacks, strict=True))
 
 
 def _stack_of(row: Type, stack: Type) -> Type:
@@ -79,7 +82,7 @@ def _stack_of(row: Type, stack: Type) -> Type:
     return TensorType(row.dtype, (stack.shape[0], *row.shape))
 
 
-@emits("loop", unless=_rounds_differ)
+@emits("loop", unless=(_rounds_differ, _rows_differ))
 def loop(p: Planner, node: Node) -> None:
     """The body between two control steps. What it carries lies in the memory of the results."""
     trip, go, *carried = node.inputs

@@ -10,6 +10,7 @@ from typing import Any
 from assay.ir.dims import Dim, product
 from assay.ir.dtypes import FLOATS, NUMERIC, DType, f32, f64
 from assay.ir.graph import Node
+from assay.targets.base import limitation
 from assay.targets.cpu.kernels.matmul import (
     arithmetic,
     is_narrow,
@@ -82,23 +83,23 @@ def _three(numbers: Sequence[Any], fill: int) -> tuple[Any, ...]:
     return (*[fill] * (_SPATIAL - len(numbers)), *numbers)
 
 
-def _too_many_axes(node: Node) -> str:
-    axes = len(node.attrs["strides"])
-    return "" if 1 <= axes <= _SPATIAL else f"a convolution over {axes} axes has no kernel"
+@limitation(f"convolutions over no axis, or more than {_SPATIAL}, have no kernel")
+def _other_axes(node: Node) -> bool:
+    return not 1 <= len(node.attrs["strides"]) <= _SPATIAL
 
 
-def _unclear_weights(node: Node) -> str:
-    known = all(isinstance(size, int) and size > 0 for size in shape_of(node.inputs[1]))
-    return _too_many_axes(node) or ("" if known else "the shape of the weights is known only when the program runs")
+@limitation("weights of a shape that only a run tells, or without elements, have no kernel")
+def _unclear_weights(node: Node) -> bool:
+    return not all(isinstance(size, int) and size > 0 for size in shape_of(node.inputs[1]))
 
 
-@emits("cpu.conv_panels", FLOATS, unless=lambda node: _too_many_axes(node) or other_width(node))
+@emits("cpu.conv_panels", FLOATS, unless=(other_width,))
 def conv_panels(p: Planner, node: Node) -> None:
     """With weights that were laid out as panels beforehand."""
     _convolve(p, node, _Weights(p.dense(node.inputs[1]), node.attrs["kernel"], node.attrs["channels"], packed=True))
 
 
-@emits("conv", NUMERIC, unless=_unclear_weights)
+@emits("conv", NUMERIC, unless=(_other_axes, _unclear_weights))
 def conv(p: Planner, node: Node) -> None:
     """With weights as they lie."""
     bias = p.dense(node.inputs[2]) if node.inputs[2:] and node.inputs[2] is not None else None

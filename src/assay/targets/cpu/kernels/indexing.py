@@ -11,6 +11,7 @@ from assay.ir.dims import Dim, Expr, eq, le, product
 from assay.ir.dtypes import NUMERIC, Array
 from assay.ir.graph import Node
 from assay.ops.shapes import axis_of
+from assay.targets.base import limitation
 from assay.targets.cpu import scalar
 from assay.targets.cpu.kernels.elements import MOVABLE, computed
 from assay.targets.cpu.registry import emits
@@ -82,50 +83,59 @@ def _same(first: Sequence[Dim], second: Sequence[Dim]) -> bool:
     return len(first) == len(second) and all(eq(a, b) for a, b in zip(first, second, strict=True))
 
 
-def _elements_refusal(node: Node) -> str:
+@limitation("the positions have another rank than what they point into")
+def _other_rank(node: Node) -> bool:
     shape, picked = shape_of(node.inputs[0]), shape_of(node.inputs[1])
-    if len(shape) != len(picked) or not shape:
-        return "the positions have another rank than what they point into"
+    return len(shape) != len(picked) or not shape
+
+
+@limitation("only a run tells whether there are more positions than elements along another axis")
+def _unclear_elements(node: Node) -> bool:
+    shape, picked = shape_of(node.inputs[0]), shape_of(node.inputs[1])
     axis = axis_of(node.attrs["axis"], len(shape))
-    fits = all(le(b, a) for i, (a, b) in enumerate(zip(shape, picked, strict=True)) if i != axis)
-    return "" if fits else "only a run tells whether there are more positions than elements along another axis"
+    return not all(le(b, a) for i, (a, b) in enumerate(zip(shape, picked, strict=True)) if i != axis)
 
 
-def _places_refusal(node: Node) -> str:
+@limitation("the number of positions for one place is known only when the program runs")
+def _unclear_places(node: Node) -> bool:
+    picked = shape_of(node.inputs[1])
+    return not picked or isinstance(picked[-1], Expr)
+
+
+@limitation("there is no kernel for places without positions")
+def _no_places(node: Node) -> bool:
+    return shape_of(node.inputs[1])[-1] == 0
+
+
+@limitation("only a run tells whether the shared axes are of one size")
+def _unclear_shared(node: Node) -> bool:
+    shared = node.attrs["batch_dims"]
+    return not _same(shape_of(node.inputs[0])[:shared], shape_of(node.inputs[1])[:shared])
+
+
+_UNCLEAR_UPDATES = "only a run tells whether there is one update for each position"
+
+
+@limitation(_UNCLEAR_UPDATES)
+def _unclear_updates(node: Node) -> bool:
+    return not _same(shape_of(node.inputs[2]), shape_of(node.inputs[1]))
+
+
+@limitation(_UNCLEAR_UPDATES)
+def _unclear_slices(node: Node) -> bool:
     shape, picked = shape_of(node.inputs[0]), shape_of(node.inputs[1])
-    if not picked or isinstance(picked[-1], Expr):
-        return "the number of positions for one place is known only when the program runs"
-    if picked[-1] == 0:
-        return "there is no kernel for places without positions"
-    shared = node.attrs.get("batch_dims", 0)
-    return "" if _same(shape[:shared], picked[:shared]) else "only a run tells whether the shared axes are of one size"
+    return not _same(shape_of(node.inputs[2]), (*picked[:-1], *shape[cast(int, picked[-1]) :]))
 
 
-def _updates_refusal(node: Node, wanted: Sequence[Dim]) -> str:
-    if not _same(shape_of(node.inputs[2]), wanted):
-        return "only a run tells whether there is one update for each position"
-    dtype = dtype_of(node.outputs[0])
-    if node.attrs["reduction"] != "none" and dtype not in NUMERIC:
-        return f"there is no kernel that combines updates of {dtype}"
-    return ""
-
-
-def _scatter_elements_refusal(node: Node) -> str:
-    return _elements_refusal(node) or _updates_refusal(node, shape_of(node.inputs[1]))
-
-
-def _scatter_nd_refusal(node: Node) -> str:
-    refusal = _places_refusal(node)
-    if refusal:
-        return refusal
-    shape, picked = shape_of(node.inputs[0]), shape_of(node.inputs[1])
-    return _updates_refusal(node, (*picked[:-1], *shape[cast(int, picked[-1]) :]))
+@limitation("there is no kernel that combines updates of this dtype")
+def _combines_others(node: Node) -> bool:
+    return node.attrs["reduction"] != "none" and dtype_of(node.outputs[0]) not in NUMERIC
 
 
 # --- the other ops
 
 
-@emits("gather_elements", MOVABLE, unless=_elements_refusal)
+@emits("gather_elements", MOVABLE, unless=(_other_rank, _unclear_elements))
 def gather_elements(p: Planner, node: Node) -> None:
     """One element for each position."""
     x, positions, result = p.view(node.inputs[0]), p.view(node.inputs[1]), p.result(node.outputs[0])
@@ -145,7 +155,7 @@ def gather_elements(p: Planner, node: Node) -> None:
     )
 
 
-@emits("gather_nd", MOVABLE, unless=_places_refusal)
+@emits("gather_nd", MOVABLE, unless=(_unclear_places, _no_places, _unclear_shared))
 def gather_nd(p: Planner, node: Node) -> None:
     """One row for each place."""
     x, positions, result = p.dense(node.inputs[0]), p.dense(node.inputs[1]), p.result(node.outputs[0])
@@ -161,7 +171,7 @@ def gather_nd(p: Planner, node: Node) -> None:
     )
 
 
-@emits("scatter_nd", MOVABLE, unless=_scatter_nd_refusal)
+@emits("scatter_nd", MOVABLE, unless=(_unclear_places, _no_places, _unclear_slices, _combines_others))
 def scatter_nd(p: Planner, node: Node) -> None:
     """Updates of whole rows go one after the other; threads share the columns."""
     positions, updates = p.dense(node.inputs[1]), p.dense(node.inputs[2])
@@ -180,7 +190,7 @@ def scatter_nd(p: Planner, node: Node) -> None:
     )
 
 
-@emits("scatter_elements", MOVABLE, unless=_scatter_elements_refusal)
+@emits("scatter_elements", MOVABLE, unless=(_other_rank, _unclear_elements, _unclear_updates, _combines_others))
 def scatter_elements(p: Planner, node: Node) -> None:
     """Updates go one after the other along the axis; threads share the other axes."""
     positions, updates = p.view(node.inputs[1]), p.view(node.inputs[2])

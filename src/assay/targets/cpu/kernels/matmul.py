@@ -8,6 +8,7 @@ from assay.ir import dtypes
 from assay.ir.dims import Dim, eq, product
 from assay.ir.dtypes import FLOATS, NUMERIC, DType
 from assay.ir.graph import Node
+from assay.targets.base import limitation
 from assay.targets.cpu import scalar
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
@@ -66,10 +67,14 @@ def _half(columns: int, grain: int) -> int:
     return -(-columns // (2 * grain)) * grain
 
 
-def other_width(node: Node) -> str:
-    """Why no kernel takes the panels of a node, if they are not as wide as kernels have them."""
+_OTHER_WIDTH = "panels of another width have no kernel"
+
+
+@limitation(_OTHER_WIDTH)
+def other_width(node: Node) -> bool:
+    """Whether the panels of a node are not as wide as kernels have them."""
     panels = node.inputs[1]
-    return "" if shape_of(panels)[-1] == panel_width(dtype_of(panels)) else "panels of another width have no kernel"
+    return shape_of(panels)[-1] != panel_width(dtype_of(panels))
 
 
 @emits("cpu.pack_panels", NUMERIC)
@@ -97,7 +102,7 @@ def pack(p: Planner, matrices: View, panels: View) -> None:
     )
 
 
-@emits("cpu.matmul_panels", FLOATS, unless=other_width)
+@emits("cpu.matmul_panels", FLOATS, unless=(other_width,))
 def matmul_panels(p: Planner, node: Node) -> None:
     """All rows of x at once, whatever its axes are."""
     x, panels, out = p.dense(node.inputs[0]), p.dense(node.inputs[1]), p.result(node.outputs[0])
@@ -105,13 +110,14 @@ def matmul_panels(p: Planner, node: Node) -> None:
     multiply(p, View(x.buffer, x.dtype, (1, rows, depth), (0, depth, 1), x.offset), panels, out, out.shape[-1])
 
 
-def other_byte_width(node: Node) -> str:
+@limitation(_OTHER_WIDTH)
+def other_byte_width(node: Node) -> bool:
     """As `other_width`, for panels of bytes: what they are multiplied with says how wide they are."""
     x, panels = node.inputs[:2]
-    return "" if shape_of(panels)[-1] == panel_width(dtype_of(x)) else "panels of another width have no kernel"
+    return shape_of(panels)[-1] != panel_width(dtype_of(x))
 
 
-@emits("cpu.matmul_bytes", (dtypes.f32,), unless=other_byte_width)
+@emits("cpu.matmul_bytes", (dtypes.f32,), unless=(other_byte_width,))
 def matmul_bytes(p: Planner, node: Node) -> None:
     """As `matmul_panels`; bytes are widened a block at a time."""
     x, panels, out = p.dense(node.inputs[0]), p.dense(node.inputs[1]), p.result(node.outputs[0])
@@ -120,12 +126,13 @@ def matmul_bytes(p: Planner, node: Node) -> None:
     multiply(p, flat, panels, out, out.shape[-1], BYTES="")
 
 
-def other_quad_width(node: Node) -> str:
+@limitation(_OTHER_WIDTH)
+def other_quad_width(node: Node) -> bool:
     """As `other_width`, for panels of quads."""
-    return "" if shape_of(node.inputs[1])[-1] == QUADS else "panels of another width have no kernel"
+    return shape_of(node.inputs[1])[-1] != QUADS
 
 
-@emits("cpu.matmul_quads", (dtypes.u8,), unless=other_quad_width)
+@emits("cpu.matmul_quads", (dtypes.u8,), unless=(other_quad_width,))
 def matmul_quads(p: Planner, node: Node) -> None:
     """All rows of x at once, whatever its axes are."""
     x, panels, out = p.dense(node.inputs[0]), p.dense(node.inputs[1]), p.result(node.outputs[0])

@@ -7,6 +7,7 @@ from dataclasses import replace
 from assay.ir.dims import Dim, eq, floordiv, product
 from assay.ir.graph import Node
 from assay.ops.shapes import axes_of, axis_of
+from assay.targets.base import limitation
 from assay.targets.cpu import scalar
 from assay.targets.cpu.kernels.elements import MOVABLE
 from assay.targets.cpu.registry import emits
@@ -15,15 +16,15 @@ from assay.targets.shared import tensors
 from assay.targets.shared.planner import Planner
 
 
-def _unclear_fit(node: Node) -> str:
-    """A reason to refuse to join tensors that may not fit together."""
+@limitation("only a run tells whether the tensors fit together")
+def _unclear_fit(node: Node) -> bool:
     kinds = [tensors.shape_of(value) for value in (*node.inputs, *node.outputs) if value is not None]
     axis = axis_of(node.attrs["axis"], len(kinds[-1]))
-    fits = all(eq(a, b) for shape in kinds for i, (a, b) in enumerate(zip(shape, kinds[-1], strict=True)) if i != axis)
-    return "" if fits else "only a run tells whether the tensors fit together"
+    pairs = ((i, a, b) for shape in kinds for i, (a, b) in enumerate(zip(shape, kinds[-1], strict=True)))
+    return not all(eq(a, b) for i, a, b in pairs if i != axis)
 
 
-@emits("concat", MOVABLE, unless=_unclear_fit)
+@emits("concat", MOVABLE, unless=(_unclear_fit,))
 def concat(p: Planner, node: Node) -> None:
     """Each input is copied to its part of the result, which lies in memory as the first input does."""
     views = [p.view(value) for value in node.inputs]

@@ -6,32 +6,38 @@ from assay.ir.dims import Dim, floordiv, product
 from assay.ir.dtypes import FLOATS, f32, f64
 from assay.ir.graph import Node, Value
 from assay.ops.shapes import axes_of, axis_of
+from assay.targets.base import Limitation, limitation
 from assay.targets.cpu.kernels.lines import Lines, lines, numbers, wide_bytes
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
+from assay.targets.shared.limitations import Broadcasts, unclear_broadcast
 from assay.targets.shared.planner import Planner
-from assay.targets.shared.tensors import dtype_of, shape_of, unclear_broadcast
+from assay.targets.shared.tensors import dtype_of, shape_of
 from assay.targets.shared.views import View
 
 _BLOCK = 64
 """How many columns c/softmax.h takes at a time."""
 
 
-def unmet_precision(node: Node, *names: str) -> str:
-    """A reason to refuse a node whose attributes `names` ask for other roundings than those of its own dtype."""
-    dtype = dtype_of(node.inputs[0])
-    for name in names:
-        wanted = node.attrs[name]
-        met = wanted in (None, f64) or (wanted is f32 and dtype is not f64 and name != "accumulate")
-        if not met:
-            return f"steps are not rounded to {wanted} ({name})"
-    return ""
+def other_roundings(*names: str) -> Limitation:
+    """Nodes whose attributes `names` ask for other roundings than those of their own dtype."""
+
+    @limitation(f"steps are not rounded as {', '.join(names[:-1])} or {names[-1]} may ask for")
+    def asked(node: Node) -> bool:
+        return not all(_is_met(node, name) for name in names)
+
+    return asked
+
+
+def _is_met(node: Node, name: str) -> bool:
+    wanted = node.attrs[name]
+    return wanted in (None, f64) or (wanted is f32 and dtype_of(node.inputs[0]) is not f64 and name != "accumulate")
 
 
 # --- softmax
 
 
-@emits("softmax", FLOATS, unless=lambda node: unmet_precision(node, "precision", "accumulate"))
+@emits("softmax", FLOATS, unless=(other_roundings("precision", "accumulate"),))
 def softmax(p: Planner, node: Node) -> None:
     """Exponentials over their sum."""
     _softmax(p, node, "SOFTMAX")
@@ -74,18 +80,18 @@ def _exponentials(p: Planner, kind: str, x: Lines, result: View) -> None:
 # --- normalizations over trailing axes
 
 
-def _unclear_parameters(node: Node) -> str:
-    shapes = [shape_of(value) for value in node.inputs[1:] if value is not None]
-    return next(filter(None, (unclear_broadcast(shape, shape_of(node.inputs[0])) for shape in shapes)), "")
+@unclear_broadcast
+def _unclear_parameters(node: Node) -> Broadcasts:
+    return [(shape_of(value), shape_of(node.inputs[0])) for value in node.inputs[1:] if value is not None]
 
 
-@emits("layer_norm", FLOATS, unless=_unclear_parameters)
+@emits("layer_norm", FLOATS, unless=(_unclear_parameters,))
 def layer_norm(p: Planner, node: Node) -> None:
     """Rows of all trailing axes."""
     _trailing_norm(p, node, centred=True)
 
 
-@emits("rms_norm", FLOATS, unless=_unclear_parameters)
+@emits("rms_norm", FLOATS, unless=(_unclear_parameters,))
 def rms_norm(p: Planner, node: Node) -> None:
     """The same without the mean."""
     _trailing_norm(p, node, centred=False)
@@ -147,17 +153,18 @@ def _norm(
 # --- normalizations of channels
 
 
-def _no_channels(node: Node) -> str:
-    return "" if len(shape_of(node.inputs[0])) > 1 else "there is no axis of channels"
+@limitation("there is no axis of channels")
+def _no_channels(node: Node) -> bool:
+    return len(shape_of(node.inputs[0])) < 2
 
 
-@emits("group_norm", FLOATS, unless=_no_channels)
+@emits("group_norm", FLOATS, unless=(_no_channels,))
 def group_norm(p: Planner, node: Node) -> None:
     """Rows of some channels."""
     _channel_norm(p, node, node.attrs["groups"])
 
 
-@emits("instance_norm", FLOATS, unless=_no_channels)
+@emits("instance_norm", FLOATS, unless=(_no_channels,))
 def instance_norm(p: Planner, node: Node) -> None:
     """Rows of one channel."""
     _channel_norm(p, node, shape_of(node.inputs[0])[1])

@@ -9,6 +9,7 @@ from assay.ir.dims import Dim, product
 from assay.ir.dtypes import FLOATS, NUMERIC, DType
 from assay.ir.graph import Node
 from assay.ops.definitions.pooling import lines
+from assay.targets.base import limitation
 from assay.targets.cpu.kernels.elements import computed
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
@@ -20,30 +21,31 @@ _MANY = 64
 _NO_AXIS = (1, 0, 1, 1, 0, 0, 1)
 
 
-def _too_many_axes(node: Node) -> str:
-    return "" if len(node.attrs["kernel"]) <= _SPATIAL else f"windows over more than {_SPATIAL} axes have no kernel"
+@limitation(f"windows over more than {_SPATIAL} axes have no kernel")
+def _too_many_axes(node: Node) -> bool:
+    return len(node.attrs["kernel"]) > _SPATIAL
 
 
-@emits("max_pool", NUMERIC, unless=_too_many_axes)
+@emits("max_pool", NUMERIC, unless=(_too_many_axes,))
 def max_pool(p: Planner, node: Node) -> None:
     """The largest element."""
     _pool(p, node, "MAXIMUM", _lowest(p.view(node.inputs[0]).dtype))
 
 
-@emits("max_pool_positions", NUMERIC, unless=_too_many_axes)
+@emits("max_pool_positions", NUMERIC, unless=(_too_many_axes,))
 def max_pool_positions(p: Planner, node: Node) -> None:
     """The largest element and where it lies."""
     _pool(p, node, "POSITIONS", _lowest(p.view(node.inputs[0]).dtype))
 
 
-@emits("average_pool", FLOATS, unless=_too_many_axes)
+@emits("average_pool", FLOATS, unless=(_too_many_axes,))
 def average_pool(p: Planner, node: Node) -> None:
     """The sum over the number of elements; many of them are summed up in f64."""
     wide = "double" if math.prod(node.attrs["kernel"]) > _MANY else ""
     _pool(p, node, "MEAN_WITH_PADDING" if node.attrs["include_pad"] else "MEAN", "0", wide)
 
 
-@emits("lp_pool", FLOATS, unless=_too_many_axes)
+@emits("lp_pool", FLOATS, unless=(_too_many_axes,))
 def lp_pool(p: Planner, node: Node) -> None:
     """The norm; powers are summed in f64, where they do not overflow."""
     _pool(p, node, "NORM", "0", wide="double", power=node.attrs["p"])

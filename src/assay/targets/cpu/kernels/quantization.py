@@ -8,11 +8,13 @@ from assay.ir.dims import Dim, ceildiv, eq, product
 from assay.ir.dtypes import FLOATS, TINY_INTEGERS, DType, bf16, f16, f32, f64, i8, i16, i32, u8, u16
 from assay.ir.graph import Node, Value
 from assay.ir.types import TensorType
+from assay.targets.base import limitation
 from assay.targets.cpu import scalar
 from assay.targets.cpu.kernels.elements import computed
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
 from assay.targets.shared.planner import Planner
+from assay.targets.shared.tensors import shape_of
 from assay.targets.shared.views import View
 
 _NUMBERS: tuple[DType, ...] = (u8, i8, u16, i16, *TINY_INTEGERS)
@@ -42,19 +44,23 @@ def _grid(x: TensorType, scale: TensorType, axis: int, block: int) -> tuple[Dim,
     return (above, size, [1, 1, 0, 1]) if below == 1 else (above * size, below, [1, size, 1, 0])
 
 
-def _refusal(node: Node) -> str:
-    numbers = _type(node.inputs[0]).dtype if node.op == "dequantize_linear" else node.attrs["dtype"]
-    if numbers not in _NUMBERS and numbers is not i32:
-        return f"there is no kernel that quantises to {numbers}"
-    scales, zeros = _type(node.inputs[1]), node.inputs[2:]
-    if _grid(_type(node.inputs[0]), scales, node.attrs["axis"], node.attrs["block"]) is None:
-        return "only a run tells how scales lie along x, or they lie unevenly"
-    if zeros and zeros[0] is not None and not eq(product(_type(zeros[0]).shape or ()), product(scales.shape or ())):
-        return "only a run tells whether there are as many zero points as scales"
-    return ""
+@limitation("there is no kernel that quantises to floats")
+def _to_floats(node: Node) -> bool:
+    return node.attrs["dtype"] not in (*_NUMBERS, i32)
 
 
-@emits("quantize_linear", FLOATS, unless=_refusal)
+@limitation("only a run tells how scales lie along x, or they lie unevenly")
+def _uneven(node: Node) -> bool:
+    return _grid(_type(node.inputs[0]), _type(node.inputs[1]), node.attrs["axis"], node.attrs["block"]) is None
+
+
+@limitation("only a run tells whether there are as many zero points as scales")
+def _unclear_zeros(node: Node) -> bool:
+    _, scales, *zeros = node.inputs
+    return any(zero is not None and not eq(product(shape_of(zero)), product(shape_of(scales))) for zero in zeros)
+
+
+@emits("quantize_linear", FLOATS, unless=(_to_floats, _uneven, _unclear_zeros))
 def quantize_linear(p: Planner, node: Node) -> None:
     """The quotient is rounded to x's dtype first."""
     x, scale, zero = p.dense(node.inputs[0]), p.dense(node.inputs[1]), _zero(p, node)
@@ -84,7 +90,7 @@ def _quantize(p: Planner, node: Node, x: View, scale: View, zero: View | None, r
     )
 
 
-@emits("dequantize_linear", (*_NUMBERS, i32), unless=_refusal)
+@emits("dequantize_linear", (*_NUMBERS, i32), unless=(_uneven, _unclear_zeros))
 def dequantize_linear(p: Planner, node: Node) -> None:
     """In f64 where f32 does not hold all numbers."""
     x, scale, zero = p.dense(node.inputs[0]), p.dense(node.inputs[1]), _zero(p, node)

@@ -8,6 +8,7 @@ from assay.ir.dims import Dim, ceildiv, dim_max, product
 from assay.ir.dtypes import FLOATS, NUMERIC, DType, boolean, f32, f64
 from assay.ir.graph import Node
 from assay.ops.shapes import axes_of
+from assay.targets.base import limitation
 from assay.targets.cpu import scalar
 from assay.targets.cpu.kernels.lines import lines, numbers, order_left, packed
 from assay.targets.cpu.registry import emits
@@ -28,23 +29,24 @@ _COLUMNS = 16
 # --- reductions
 
 
-def _accumulated(node: Node) -> str:
-    wanted = node.attrs["accumulate"]
-    return "" if wanted in (None, f64) else f"sums are not rounded to {wanted} after every addition"
+@limitation("sums are not rounded after every addition")
+def _accumulated(node: Node) -> bool:
+    return node.attrs["accumulate"] not in (None, f64)
 
 
-@emits("reduce_sum", NUMERIC, unless=_accumulated)
+@emits("reduce_sum", NUMERIC, unless=(_accumulated,))
 def reduce_sum(p: Planner, node: Node) -> None:
     """Sums; those of integers wrap around."""
     _reduce(p, node, "SUM", "SUM")
 
 
-def _short_integers(node: Node) -> str:
+@limitation("means of short integers are made of their parts")
+def _short_integers(node: Node) -> bool:
     dtype = dtype_of(node.inputs[0])
-    return "means of short integers are made of their parts" if dtype.is_integer and dtype.bits < 64 else ""
+    return dtype.is_integer and dtype.bits < 64
 
 
-@emits("reduce_mean", NUMERIC, unless=_short_integers)
+@emits("reduce_mean", NUMERIC, unless=(_short_integers,))
 def reduce_mean(p: Planner, node: Node) -> None:
     """Sums, divided at the end."""
     _reduce(p, node, "SUM", "MEAN")

@@ -9,33 +9,38 @@ from typing import Any, cast
 from assay.ir.dims import Dim, product
 from assay.ir.dtypes import FLOATS, f32, f64, i64
 from assay.ir.graph import Node
-from assay.ir.types import TensorType
 from assay.ops.shapes import axes_of
+from assay.targets.base import limitation
 from assay.targets.cpu.kernels.elements import MOVABLE, computed
 from assay.targets.cpu.kernels.indexing import gather_rows
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
 from assay.targets.shared.planner import Planner
+from assay.targets.shared.tensors import dtype_of, shape_of
 from assay.targets.shared.views import View
 
 _REACH = {"linear": 1, "cubic": 2}
 
 
-def _refusal(node: Node) -> str:
-    attrs = node.attrs
-    kinds = [cast(TensorType, value.type) for value in (node.inputs[0], *node.outputs) if value is not None]
-    if attrs["transform"] == "crop":
-        return "there is no kernel that resizes a part of a tensor"
-    if attrs["mode"] != "nearest" and kinds[0].dtype not in FLOATS:
-        return f"there is no kernel that interpolates {kinds[0].dtype}"
+@limitation("there is no kernel that resizes a part of a tensor")
+def _crops(node: Node) -> bool:
+    return node.attrs["transform"] == "crop"
+
+
+@limitation("there is no kernel that interpolates other numbers than floats")
+def _interpolates_others(node: Node) -> bool:
+    return node.attrs["mode"] != "nearest" and dtype_of(node.inputs[0]) not in FLOATS
+
+
+@limitation("how many elements a filter covers is known only when the program runs")
+def _unclear_filter(node: Node) -> bool:
+    attrs, shapes = node.attrs, (shape_of(node.inputs[0]), shape_of(node.outputs[0]))
     axes: Sequence[int] = attrs["axes"]
-    sizes = [kind.shape[axis] for kind in kinds if kind.shape is not None for axis in axes]
-    if attrs["antialias"] and not attrs["scales"] and not all(isinstance(size, int) for size in sizes):
-        return "how many elements a filter covers is known only when the program runs"
-    return ""
+    known = all(isinstance(shape[axis], int) for shape in shapes for axis in axes)
+    return attrs["antialias"] and not attrs["scales"] and not known
 
 
-@emits("resize", MOVABLE, unless=_refusal, reads=(0,))
+@emits("resize", MOVABLE, unless=(_crops, _interpolates_others, _unclear_filter), reads=(0,))
 def resize(p: Planner, node: Node) -> None:
     """Between the axes, floats are kept in the type that sums are made in."""
     order, attrs = p.view(node.inputs[0]).order, node.attrs

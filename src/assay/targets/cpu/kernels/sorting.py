@@ -7,6 +7,7 @@ from assay.ir.dtypes import NUMERIC, DType, bf16, boolean, f16, f32, f64
 from assay.ir.graph import Node
 from assay.ops.conditions import at_least
 from assay.ops.shapes import axis_of
+from assay.targets.base import limitation
 from assay.targets.cpu import scalar
 from assay.targets.cpu.kernels.elements import computed
 from assay.targets.cpu.registry import emits
@@ -57,13 +58,13 @@ def _meaning(dtype: DType) -> dict[str, str]:
     return {"SIGNED": "1"} if dtype.kind == "int" else {}
 
 
-def _unclear_rows(node: Node) -> str:
+@limitation("only a run tells whether there is a sequence for each row")
+def _unclear_rows(node: Node) -> bool:
     edges, x = shape_of(node.inputs[0]), shape_of(node.inputs[1])
-    same = len(edges) == 1 or all(eq(a, b) for a, b in zip(edges[:-1], x[:-1], strict=True))
-    return "" if same else "only a run tells whether there is a sequence for each row"
+    return len(edges) > 1 and not all(eq(a, b) for a, b in zip(edges[:-1], x[:-1], strict=True))
 
 
-@emits("search_sorted", NUMERIC, unless=_unclear_rows)
+@emits("search_sorted", NUMERIC, unless=(_unclear_rows,))
 def search_sorted(p: Planner, node: Node) -> None:
     """A binary search for each element."""
     edges, x, result = p.dense(node.inputs[0]), p.dense(node.inputs[1]), p.result(node.outputs[0])

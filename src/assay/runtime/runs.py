@@ -1,0 +1,150 @@
+"""Runs of a program: one that is over when it starts, in host memory, and one that devices may still be at."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from assay.ir.graph import Graph
+from assay.runtime.transfers import HOST, Ledger, Metered, Transfer
+from assay.targets.base import Device, Executable, Observer, Run
+from assay.targets.budget import Allowance
+
+
+@dataclass(slots=True)
+class Stage:
+    """A segment in a program: the places of what it reads and makes, and of what nobody reads after it."""
+
+    executable: Executable
+    graph: Graph
+    target: str
+    device: Device | None
+    reads: list[int] = field(default_factory=list[int])
+    writes: list[int] = field(default_factory=list[int])
+    frees: list[int] = field(default_factory=list[int])
+
+
+class ProgramRun(Protocol):
+    """A run of a program that was started."""
+
+    def outputs(self) -> tuple[Any, ...]:
+        """Wait for the program's outputs. Raises what went wrong in the run."""
+        ...
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The memory for intermediate results of the hungriest segment, known once there are outputs; None if a target
+        does not tell."""
+        ...
+
+    @property
+    def transfers(self) -> Ledger | None:
+        """What crossed between host and devices so far; None if there is no device."""
+        ...
+
+
+class HostRun:
+    """A run in host memory: it is over when it is there."""
+
+    __slots__ = ("_outputs", "peak_bytes")
+    transfers: Ledger | None = None
+
+    def __init__(self, outputs: tuple[Any, ...], peak_bytes: int | None) -> None:
+        self._outputs, self.peak_bytes = outputs, peak_bytes
+
+    def outputs(self) -> tuple[Any, ...]:
+        """The outputs, which are there."""
+        return self._outputs
+
+
+class DeviceRun:
+    """A run where some targets have memory of their own: values go there when a segment needs them there.
+
+    When it is made, segments are submitted one after the other, up to the first that takes a value which a device has
+    yet to give. `outputs` goes on from there.
+    """
+
+    def __init__(
+        self,
+        stages: Sequence[Stage],
+        values: Sequence[Any],
+        outputs: Sequence[int],
+        observer: Observer | None,
+        allowance: Allowance | None,
+        damaged: list[Transfer] | None,
+    ) -> None:
+        """`values` are where the stages look for them, `outputs` the places of those that are the results."""
+        self.transfers: Ledger = Ledger()
+        self._homes = _Homes(values, self.transfers, damaged)
+        self._left, self._wanted = list(reversed(stages)), outputs
+        self._observer, self._allowance = observer, allowance
+        self._runs: list[Run] = []
+        self._outputs: tuple[Any, ...] | None = None
+        self._lock = threading.Lock()
+        while self._left and not any(self._homes.waits(at, self._left[-1]) for at in self._left[-1].reads):
+            self._submit(self._left.pop())
+
+    def outputs(self) -> tuple[Any, ...]:
+        """Submit what is left, and wait."""
+        with self._lock:
+            while self._left:
+                self._submit(self._left.pop())
+            if self._outputs is None:
+                for run in self._runs:
+                    run.wait()
+                self._outputs = tuple([self._homes.at(place, HOST, None) for place in self._wanted])
+            return self._outputs
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The memory of the hungriest segment."""
+        taken = [run.peak_bytes for run in self._runs]
+        known = [each for each in taken if each is not None]
+        return max(known, default=0) if len(known) == len(taken) else None
+
+    def _submit(self, stage: Stage) -> None:
+        given = [self._homes.at(place, stage.target, stage.device) for place in stage.reads]
+        results, run = stage.executable.submit(given, self._observer, self._allowance)
+        self._runs.append(run)
+        for place, result in zip(stage.writes, results, strict=True):
+            self._homes.put(place, result, stage.target, stage.device)
+        for place in stage.frees:
+            self._homes.free(place)
+
+
+class _Homes:
+    """Where the values of a run are: in the host's memory, on devices, or both once they were moved."""
+
+    def __init__(self, values: Sequence[Any], ledger: Ledger, damaged: list[Transfer] | None) -> None:
+        self._forms: list[dict[str, Any]] = [{HOST: value} for value in values]
+        self._devices: dict[str, Metered] = {}
+        self._ledger, self._damaged = ledger, damaged
+
+    def put(self, place: int, value: Any, target: str, device: Device | None) -> None:
+        """Keep what a segment made, where it made it."""
+        self._forms[place] = {HOST if device is None else target: value}
+        if device is not None and target not in self._devices:
+            self._devices[target] = Metered(device, target, self._ledger, self._damaged)
+
+    def free(self, place: int) -> None:
+        """Forget a value that nobody reads any more."""
+        self._forms[place] = {}
+
+    def waits(self, place: int, stage: Stage) -> bool:
+        """Whether a stage takes a value that must be fetched from another device first."""
+        forms = self._forms[place]
+        return HOST not in forms and (HOST if stage.device is None else stage.target) not in forms
+
+    def at(self, place: int, target: str, device: Device | None) -> Any:
+        """The value where it is needed, moved there now if it is not there yet."""
+        forms, wanted = self._forms[place], HOST if device is None else target
+        if wanted in forms:
+            return forms[wanted]
+        if HOST not in forms:
+            source, buffer = next(iter(forms.items()))
+            forms[HOST] = self._devices[source].download(buffer)
+        if device is not None:
+            forms[target] = Metered(device, target, self._ledger, self._damaged).upload(forms[HOST])
+        return forms[wanted]

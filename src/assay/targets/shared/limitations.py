@@ -1,0 +1,69 @@
+"""What no compiled target takes, whatever its kernels are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+from assay.ir.dims import Dim
+from assay.ir.dtypes import DType, string
+from assay.ir.graph import Node
+from assay.ir.types import TensorType, Type
+from assay.targets.base import Limitation, limitation
+from assay.targets.shared.tensors import dtype_of, is_clear_broadcast, shape_of
+
+
+def _types(node: Node) -> Iterator[Type]:
+    """The types of all that a node reads and makes, and of what its bodies are given and give."""
+    ends = ((*region.inputs, *region.outputs) for region in node.regions)
+    values = (*node.inputs, *node.outputs, *(value for each in ends for value in each))
+    return (value.type for value in values if value is not None)
+
+
+@limitation("sequences, optionals and what has no known type are no tensors")
+def _no_tensor(node: Node) -> bool:
+    return not all(isinstance(kind, TensorType) for kind in _types(node))
+
+
+@limitation("strings do not lie in the memory of their tensor")
+def _strings(node: Node) -> bool:
+    return any(isinstance(kind, TensorType) and kind.dtype is string for kind in _types(node))
+
+
+@limitation("a size is known only when the program runs")
+def _unsized(node: Node) -> bool:
+    return not all(isinstance(kind, TensorType) and kind.is_sized for kind in _types(node))
+
+
+UNTYPED = (_no_tensor, _strings, _unsized)
+"""Too little is known of the node's tensors. Rows that come after these may rely on `tensors.py`."""
+
+
+Broadcasts: TypeAlias = Sequence[tuple[Sequence[Dim], Sequence[Dim]]]
+"""Shapes, each with the one that it is broadcast to."""
+
+
+def unclear_broadcast(broadcasts: Callable[[Node], Broadcasts]) -> Limitation:
+    """Nodes of which it cannot be proved which axes are repeated."""
+
+    @limitation("only a run tells whether an axis is broadcast")
+    def unclear(node: Node) -> bool:
+        return not all(is_clear_broadcast(shape, wanted) for shape, wanted in broadcasts(node))
+
+    return unclear
+
+
+UNCLEAR_OPERANDS = unclear_broadcast(
+    lambda node: [(shape_of(value), shape_of(node.outputs[0])) for value in node.inputs if value is not None]
+)
+"""Elementwise nodes of which only a run tells whether an axis is repeated."""
+
+
+def no_kernel_for(dtypes: Sequence[DType], op: str) -> Limitation:
+    """Nodes of `op` whose first tensor is of one of these dtypes."""
+
+    @limitation(f"there is no kernel for {', '.join(map(str, dtypes))}", op)
+    def other_dtype(node: Node) -> bool:
+        return dtype_of(next(value for value in (*node.inputs, *node.outputs) if value is not None)) in dtypes
+
+    return other_dtype

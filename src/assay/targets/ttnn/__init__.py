@@ -1,0 +1,1 @@
+"""Tenstorrent cards through the library ttnn."""

@@ -1,0 +1,142 @@
+"""The library ttnn as this process sees it: requests to a worker, and typed answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from assay.errors import RunFailed
+from assay.ir.dtypes import Array
+from assay.processes import Limits, Worker, WorkerFailed
+from assay.targets.ttnn.cards import Card, chosen_card
+from assay.targets.ttnn.mock import mock_environment, plain_environment
+from assay.targets.ttnn.pythons import Installed, installed
+
+_SERVICE = f"{Path(__file__).with_name('service.py')}:serve"
+_DRIVER = Path("/dev/tenstorrent")
+_SMALL = 32 << 10
+"""Bytes of each core's memory for small things: convolutions and pools want some."""
+PATIENCE = Limits(start=300.0, silence=300.0)
+
+
+class LibraryFailed(RunFailed):
+    """The library ended its process, or hung, in a call; `op` is the call. The next request starts another process."""
+
+    usual_hint = "the next request starts another process; `where` is the call that did it"
+    op = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The library did not take a call: `step` is its place in the program (−1: before the first), `reason` what the
+    library said."""
+
+    reason: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """The library and the card: its version, the chips, the cores of one, and the bytes of memory of one."""
+
+    version: str
+    arch: str
+    chips: int
+    grid: tuple[int, int]
+    dram: int
+    l1: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """A tensor on the card: where it lies is its buffer type and its memory layout."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    layout: str
+    buffer: str
+    memory: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A program that the library took: the specs of what each step gave, and the bytes taken in the card's DRAM and in
+    its L1 before the first step and after each."""
+
+    specs: tuple[tuple[Spec | None, ...], ...]
+    memory: tuple[tuple[int, int], ...]
+
+
+class Library:
+    """The library in a process of its own, with a card or with a stand-in for one (`mock`). Threads may share it.
+
+    Every request may raise LibraryFailed.
+    """
+
+    def __init__(self, found: Installed, mock: Card | None, limits: Limits = PATIENCE) -> None:
+        self.mock = mock
+        environment = plain_environment() if mock is None else mock_environment(found.folder, mock)
+        mesh = (1, 1) if mock is None else mock.mesh
+        self._worker = Worker(_SERVICE, list(mesh), _SMALL, python=found.python, environment=environment, limits=limits)
+
+    def about(self) -> About:
+        """What the library says of itself."""
+        told = self._ask("about")
+        return About(told["version"], told["arch"], told["chips"], tuple(told["grid"]), told["dram"], told["l1"])
+
+    def converted(self, array: Array, dtype: str) -> Array:
+        """A float32 array as the library's host code rounds it to one of its dtypes."""
+        reply = self._ask("convert", array=array, dtype=dtype)
+        if isinstance(reply, dict):
+            raise LibraryFailed(f"the library cannot convert {array.shape} to {dtype}: {reply['refused']}")
+        return reply
+
+    def check(self, steps: Sequence[Any], inputs: Sequence[tuple[int, Sequence[int], str, str]]) -> Checked | Refusal:
+        """Have every step of a program checked, on inputs (number, shape, dtype, layout) that hold nothing."""
+        told = self._ask("check", steps=list(steps), inputs=[list(each) for each in inputs])
+        if "refused" in told:
+            return Refusal(told["refused"], told["step"])
+        specs = tuple(tuple(None if spec is None else _spec(spec) for spec in step) for step in told["specs"])
+        return Checked(specs, tuple((dram, l1) for dram, l1 in told["memory"]))
+
+    def close(self) -> None:
+        """End the process."""
+        self._worker.close()
+
+    @property
+    def pid(self) -> int | None:
+        """The number of the worker's process, if it runs."""
+        return self._worker.pid
+
+    def _ask(self, do: str, **request: Any) -> Any:
+        told: list[Any] = [do]
+        try:
+            return self._worker.ask({"do": do, **request}, told=lambda message: told.__setitem__(0, message), what=do)
+        except WorkerFailed as error:
+            failed = LibraryFailed(f"the library ttnn failed in {told[0]}: {error.message}", where=str(told[0]))
+            failed.op = str(told[0])
+            raise failed from error
+
+
+def _spec(told: Sequence[Any]) -> Spec:
+    shape, dtype, layout, buffer, memory = told
+    return Spec(tuple(shape), dtype, layout, buffer, memory)
+
+
+def has_card() -> bool:
+    """Whether the driver of the cards shows one."""
+    return _DRIVER.is_dir() and any(_DRIVER.iterdir())
+
+
+def open_library() -> Library | str:
+    """The library of this process, with the card of this machine or a stand-in; else the reason why there is none."""
+    found = installed()
+    return found.reason or _opened(found, None if has_card() else chosen_card())
+
+
+@cache
+def _opened(found: Installed, mock: Card | None) -> Library:
+    return Library(found, mock)

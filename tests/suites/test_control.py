@@ -1,0 +1,68 @@
+"""Control flow on every target: loops, branches and scans beside onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+from suites.control_cases import CASES, GROWING, X, floats
+
+import assay
+from assay.errors import LimitExceeded, RunFailed
+
+pytestmark = pytest.mark.filterwarnings("error:.*runs on the target:RuntimeWarning")
+
+ALL = {**CASES, **GROWING}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_control_flow_runs_as_onnxruntime_runs_it(name: str, target_name: str) -> None:
+    model = ALL[name].model
+    ours, theirs = assay.InferenceSession(model, target=target_name), onnxruntime.InferenceSession(model)
+    for feeds in ALL[name].feeds:
+        found, wanted = ours.run(None, dict(feeds)), theirs.run(None, dict(feeds))
+        for ours_, theirs_ in zip(found, wanted, strict=True):
+            assert ours_.shape == theirs_.shape
+            np.testing.assert_allclose(ours_, theirs_, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_happens_in_bodies_can_be_observed(name: str, target_name: str) -> None:
+    """The last round of each value, as the oracle has it."""
+    model = CASES[name].model
+    ours, oracle = (assay.InferenceSession(model, target=target).session for target in (target_name, "reference"))
+    for feeds in CASES[name].feeds:
+        found, wanted = ours.observe(feeds), oracle.observe(feeds)
+        assert list(found) == list(wanted)
+        for each, value in wanted.items():
+            np.testing.assert_allclose(found[each], value, rtol=1e-5, atol=1e-6, err_msg=each)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_runs_with_control_flow_can_be_timed(name: str, target_name: str) -> None:
+    session = assay.InferenceSession(CASES[name].model, target=target_name).session
+    feeds = CASES[name].feeds[-1]
+    ops = [time.op for time in session.profile(feeds)]
+    assert {"loop", "branch"} & set(ops)
+    assert all(time.seconds >= 0 for time in session.profile(feeds))
+
+
+def test_a_loop_that_runs_too_often_is_an_error(target_name: str) -> None:
+    case = CASES["counted"]
+    options = assay.SessionOptions(target=target_name, limits=assay.Limits(loop_iterations=10))
+    session = assay.InferenceSession(case.model, options)
+    assert session.run(None, {"x": X, "n": np.array(10)})
+    with pytest.raises((RunFailed, LimitExceeded), match="loop_iterations"):
+        session.run(None, {"x": X, "n": np.array(11)})
+
+
+def test_steps_of_a_loop_are_ready_for_the_next_run(target_name: str) -> None:
+    """A session is run many times, from several places, with other counts each time."""
+    session = assay.InferenceSession(CASES["fibonacci"].model, target=target_name)
+    for n in (5, 0, 9, 2, 9):
+        p, q = session.run(None, {"a": floats(0, 1), "b": floats(1, 1), "n": np.array(n)})
+        wanted = (floats(0, 1), floats(1, 1))
+        for _ in range(n):
+            wanted = wanted[1], wanted[0] + wanted[1]
+        np.testing.assert_array_equal(p, wanted[0])
+        np.testing.assert_array_equal(q, wanted[1])
