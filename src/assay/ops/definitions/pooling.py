@@ -264,8 +264,7 @@ def max_pool_positions(
     dilations: Sequence[int],
     ceil: bool = False,
 ) -> tuple[Array, Array]:
-    """`max_pool`, and where each result lies first, NaN last, counted in row-major order within its channel (−1: in no
-    place)."""
+    """`max_pool`, and where each result lies first, NaN last: row-major within its channel (−1: in no place)."""
     along = lines(kernel=kernel, strides=strides, pads=pads, dilations=dilations, ceil=ceil)
     plane = np.arange(math.prod(x.shape[2:])).reshape(1, 1, *x.shape[2:])
     content, places = _padded(x, along, lowest_of(x.dtype)), _padded(plane, along, -1)
