@@ -140,15 +140,44 @@ def test_sizes_that_make_no_sense(case: str, target: str) -> None:
     check(target, text, feeds)
 
 
+OPEN = {
+    "fixed": "g (float[{}] x) => (float[a, b] y) <int64[2] s = {{0, -1}}> {{ y = Reshape (x, s) }}",
+    "fed": "g (float[{}] x, int64[2] s) => (float[a, b] y) {{ y = Reshape (x, s) }}",
+    "computed": """g (float[{}] x) => (float[a, b] y) <int64[1] zero = {{0}}, int64[1] open = {{-1}}> {{
+        sizes = Shape (x) n = Gather (sizes, zero) s = Concat <axis = 0> (n, open) y = Reshape (x, s) }}""",
+}
+
+
 @pytest.mark.parametrize("target", ["reference", "cpu"])
 @pytest.mark.parametrize("known", [True, False], ids=["numbers", "names"])
-def test_an_open_size_beside_copied_ones_is_what_they_leave(known: bool, target: str) -> None:
+@pytest.mark.parametrize("way", OPEN)
+def test_an_open_size_beside_copied_ones_is_what_they_leave(way: str, known: bool, target: str) -> None:
     """Also of an empty batch, where others refuse."""
     for shape in ((2, 4, 3), (0, 4, 3), (2, 0, 3)):
-        dims = ", ".join(map(str, shape)) if known else "A, B, C"
-        text = f"g (float[{dims}] x) => (float[a, b, c] y) <int64[3] s = {{0, 0, -1}}> {{ y = Reshape (x, s) }}"
-        ((made,),) = results(target, text, [{"x": np.zeros(shape, np.float32)}])
-        assert made.shape == shape
+        text = OPEN[way].format(", ".join(map(str, shape)) if known else "A, B, C")
+        feeds = {"x": np.zeros(shape, np.float32), **({"s": np.array([0, -1])} if way == "fed" else {})}
+        ((made,),) = results(target, text, [feeds])
+        assert made.shape == (shape[0], shape[1] * shape[2])
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("sizes", [(-1, -1), (0, 0, 0, 0), (0, 5, -1), (-2, 3), (0, -1), (1, 0, -1), (-1, 0)])
+def test_shapes_that_are_fed(sizes: tuple[int, ...], target: str) -> None:
+    text = f"g (float[A, B] x, int64[{len(sizes)}] s) => (float[] y) {{ y = Reshape (x, s) }}"
+    check(target, text, [{"x": np.zeros(shape, np.float32), "s": np.array(sizes)} for shape in ((1, 1), (2, 3))])
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_images_that_are_sampled_have_elements(target: str) -> None:
+    text = "g (float[A, B, C, D] x, float[E, F, G, H] p) => (float[] y) { y = GridSample (x, p) }"
+    shapes = [((0, 1, 2, 2), (0, 1, 1, 2)), ((0, 1, 0, 1), (0, 1, 1, 2)), ((1, 0, 0, 1), (1, 1, 1, 2))]
+    check(target, text, [{"x": np.zeros(x, np.float32), "p": np.zeros(p, np.float32)} for x, p in shapes])
+
+
+@pytest.mark.parametrize("target", ["reference", "cpu"])
+def test_one_hot_wants_an_axis(target: str) -> None:
+    text = "g (int64[] x, int64 d, int64[2] v) => (int64[] y) { y = OneHot (x, d, v) }"
+    check(target, text, [{"x": np.array(x), "d": np.array(3), "v": np.array([0, 1])} for x in (1, [1])])
 
 
 @pytest.mark.parametrize("target", ["reference", "cpu"])

@@ -24,7 +24,7 @@ def compiled(function: Callable[..., Any], target: str, dynamic: bool | None = N
 
 def results(function: Callable[..., Any], given: tuple[torch.Tensor, ...], grad: bool) -> list[torch.Tensor | None]:
     """Outputs and, if asked for, the gradients of their sums."""
-    arguments = [x.clone().requires_grad_(grad and x.is_floating_point()) for x in given]
+    arguments = [x.clone().requires_grad_(grad and (x.is_floating_point() or x.is_complex())) for x in given]
     outcome = function(*arguments)
     outputs = list(outcome) if isinstance(outcome, tuple) else [outcome]
     tops = [each for each in outputs if each.requires_grad]
@@ -220,6 +220,58 @@ def test_where_eager_says_that_the_largest_of_no_elements_lies(target: str) -> N
         return F.max_pool2d(x, 2, stride=1, padding=1, dilation=3, return_indices=True)
 
     agree(compiled(function, target), function, torch.randn(2, 1, 2, 3), grad=False)
+
+
+@TARGETS
+@pytest.mark.parametrize("kind", [torch.complex64, torch.complex128])
+def test_complex_numbers_may_be_divided_by_zero(kind: torch.dtype, target: str) -> None:
+    x = torch.tensor([0, 1, 1j, -1, 2 + 3j, complex("inf"), complex("nan")], dtype=kind)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.view_as_real(x / torch.zeros_like(x))
+
+    agree(compiled(function, target), function, x, grad=False)
+    agree(compiled(torch.abs, target), torch.abs, x)
+
+
+_DRAWN = torch.rand(2, 3, 2, generator=torch.Generator().manual_seed(0))
+_POOLS: dict[str, tuple[int, Callable[..., Any]]] = {
+    "1d": (1, lambda x: F.max_pool1d(x, 3, 2, padding=1, ceil_mode=True)),
+    "2d": (2, lambda x: F.max_pool2d(x, 3, 2, padding=1, dilation=2)),
+    "3d": (3, lambda x: F.max_pool3d(x, 2, 1, padding=1)),
+    "adaptive 1d": (1, lambda x: F.adaptive_max_pool1d(x, 3)),
+    "adaptive 2d": (2, lambda x: F.adaptive_max_pool2d(x, (3, 2))),
+    "adaptive 3d": (3, lambda x: F.adaptive_max_pool3d(x, 2)),
+    "fractional": (2, lambda x: F.fractional_max_pool2d(x, 3, (2, 3), _random_samples=_DRAWN)),
+}
+
+
+@TARGETS
+@pytest.mark.parametrize("last", [False, True], ids=["", "channels last"])
+@pytest.mark.parametrize("pool", _POOLS)
+def test_of_several_nan_in_a_window_the_last_one_gets_the_gradient(pool: str, last: bool, target: str) -> None:
+    axes, function = _POOLS[pool]
+    x = torch.randn(2, 3, *[7] * axes)
+    x = torch.where(torch.rand(x.shape) < 0.3, torch.tensor(float("nan")), x)
+    if last:
+        x = x.movedim(1, -1).contiguous().movedim(-1, 1)
+    agree(compiled(function, target), function, x)
+
+
+@TARGETS
+@pytest.mark.parametrize("align", [False, True], ids=["edges", "corners"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_what_lies_outside_of_an_image_is_not_read(mode: str, padding: str, align: bool, target: str) -> None:
+    """An infinite or missing value at the edge does not spread to places beyond it."""
+
+    def function(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        return F.grid_sample(x, places, mode, padding, align_corners=align)
+
+    special = torch.tensor([float("inf"), -float("inf"), float("nan")])
+    x = torch.where(torch.rand(2, 2, 3, 4) < 0.4, special[torch.randint(0, 3, (2, 2, 3, 4))], torch.randn(2, 2, 3, 4))
+    places = torch.randn(2, 5, 6, 2).mul(3).round() / 2
+    agree(compiled(function, target), function, x, places)
 
 
 # --- memory of its own

@@ -141,3 +141,16 @@ def cut(case: OnnxCase, nodes: Sequence[Made]) -> OnnxCase:
     made = [name for node in nodes for name in node.outputs]
     outputs = tuple(name for name in made if name not in read or name in case.outputs)
     return OnnxCase(case.growths, tuple(nodes), outputs, case.style)
+
+
+def unconnected(case: OnnxCase) -> list[OnnxCase]:
+    """The parts of a case of which none reads what another makes, as cases of their own."""
+    parts: list[list[Made]] = []
+    for node in case.nodes:
+        read = set(reads(node, case.growths[0].values))
+        near = [part for part in parts if any(read.intersection(other.outputs) for other in part)]
+        parts = [part for part in parts if part not in near] + [[*(other for part in near for other in part), node]]
+    if len(parts) == 1:
+        return [case]
+    ordered = [[node for node in case.nodes if node in part] for part in parts]
+    return [cut(case, nodes) for nodes in ordered]

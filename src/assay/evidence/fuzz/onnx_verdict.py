@@ -11,8 +11,8 @@ import numpy as np
 
 from assay.errors import AssayError
 from assay.evidence.compare.arrays import closeness, epsilon
-from assay.evidence.fuzz.onnx_cases import OnnxCase
-from assay.evidence.fuzz.onnx_deviations import DECLINED, DEVIATIONS, ORT, PEERS, Deviation
+from assay.evidence.fuzz.onnx_cases import OnnxCase, unconnected
+from assay.evidence.fuzz.onnx_deviations import DECLINED, DEVIATIONS, ORT, PEERS, Deviation, Fault
 from assay.evidence.fuzz.onnx_grow import Growth, Made, reads
 from assay.evidence.reasons import summary
 from assay.ir import dtypes
@@ -20,6 +20,7 @@ from assay.ir.dtypes import Array
 
 OUTVOTED = "evaluator alone"
 """The status of a model on which onnxruntime agrees, and the reference evaluator does not."""
+_FINE = ("pass", "no peer")
 _QUANTISED = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul", "QLinearConv")
 
 
@@ -44,11 +45,45 @@ class JudgedModel:
 def judge(
     case: OnnxCase, targets: Sequence[str], doing: Callable[[str], None] = lambda what: None
 ) -> dict[str, JudgedModel]:
-    """The verdict for each target; and how many answers of peers did not count, by reason, in `deviating`."""
+    """The verdict for each target.
+
+    A peer that cannot run one part of a model has an opinion on the others all the same: where something is found in
+    a model of unconnected parts, and the targets make the same of each part alone, the parts' verdicts count.
+    """
+    said = _said(case, targets, doing)
+    found = {target: _verdict(case, target, said, targets) for target in targets}
+    parts = unconnected(case)
+    if len(parts) == 1 or all(judged.status in (OUTVOTED, *_FINE) for judged in found.values()):
+        return found
+    apart = [_said(part, targets, doing) for part in parts]
+    for target in targets:
+        if all(_same_alone(case, feed, target, said, parts, apart) for feed in range(len(case.growths))):
+            rows = [_verdict(part, target, each, targets) for part, each in zip(parts, apart, strict=True)]
+            found[target] = next((row for row in rows if row.status not in (OUTVOTED, *_FINE)), rows[0])
+    return found
+
+
+def _said(case: OnnxCase, targets: Sequence[str], doing: Callable[[str], None]) -> dict[str, list[Said]]:
     model = case.proto().SerializeToString()
     said = {name: _asked(name, model, case, doing) for name in (*PEERS, *targets)}
     doing("")
-    return {target: _verdict(case, target, said, targets) for target in targets}
+    return said
+
+
+def _same_alone(
+    case: OnnxCase,
+    feed: int,
+    target: str,
+    said: Mapping[str, Sequence[Said]],
+    parts: Sequence[OnnxCase],
+    apart: Sequence[Mapping[str, Sequence[Said]]],
+) -> bool:
+    """Whether a target makes the same of a model as of its parts: the same results, or an error somewhere."""
+    whole, alone = said[target][feed], [each[target][feed] for each in apart]
+    if whole.results is None or any(each.results is None for each in alone):
+        return whole.results is None and any(each.results is None for each in alone)
+    pairs = zip(parts, alone, strict=True)
+    return not any(difference(part, each.results, whole.results, part.outputs) for part, each in pairs)
 
 
 def _asked(name: str, model: bytes, case: OnnxCase, doing: Callable[[str], None]) -> list[Said]:
@@ -98,28 +133,37 @@ def _failed(name: str, error: Exception) -> Said:
 
 
 def deviating(case: OnnxCase, growth: Growth) -> dict[str, set[str]]:
-    """For each peer why what it says of some values does not count."""
-    found: dict[str, set[str]] = {peer: set() for peer in PEERS}
-    for node in case.nodes:
-        for peer, reasons in _deviations(node, growth).items():
-            found[peer] |= reasons
-    return found
+    """For each peer why what it says of some values may not count."""
+    return {peer: {row.reason for node in case.nodes for row in _rows(node, growth, peer)} for peer in PEERS}
 
 
-def _deviations(node: Made, growth: Growth) -> dict[str, set[str]]:
-    rows = [row for row in DEVIATIONS if node.op in row.ops and _applies(row, node, growth)]
-    return {peer: {row.reason for row in rows if peer in row.peers} for peer in PEERS}
+def _rows(node: Made, growth: Growth, peer: str) -> list[Deviation]:
+    return [row for row in DEVIATIONS if node.op in row.ops and peer in row.peers and _applies(row, node, growth)]
 
 
 def judged_outputs(case: OnnxCase, growth: Growth) -> dict[str, list[str]]:
-    """For each peer the outputs that follow from no node on which it deviates."""
-    doubtful: dict[str, set[str]] = {peer: set() for peer in PEERS}
+    """For each peer the outputs that follow from no node to which it gives another answer than the standard."""
+    return {peer: _judged_outputs(case, growth, peer) for peer in PEERS}
+
+
+def _judged_outputs(case: OnnxCase, growth: Growth, peer: str) -> list[str]:
+    doubtful: set[str] = set()
     for node in case.nodes:
-        read = set(reads(node, growth.values))
-        for peer, reasons in _deviations(node, growth).items():
-            if reasons or read & doubtful[peer]:
-                doubtful[peer].update(node.outputs)
-    return {peer: [name for name in case.outputs if name not in doubtful[peer]] for peer in PEERS}
+        wrong = any(row.fault is not Fault.REFUSES for row in _rows(node, growth, peer))
+        if wrong or doubtful.intersection(reads(node, growth.values)):
+            doubtful.update(node.outputs)
+    return [name for name in case.outputs if name not in doubtful]
+
+
+def refusal_counts(case: OnnxCase, growth: Growth, peer: str) -> bool:
+    """Whether nothing that is known of a peer explains that it refuses a model: there is neither a node that it
+    refuses, nor one to which it gives another answer that a later node reads."""
+    read = {name for node in case.nodes for name in reads(node, growth.values)}
+    for node in case.nodes:
+        rows = _rows(node, growth, peer)
+        if any(row.fault is not Fault.ANSWERS for row in rows) or (rows and read.intersection(node.outputs)):
+            return False
+    return True
 
 
 def _applies(row: Deviation, node: Made, growth: Growth) -> bool:
@@ -154,10 +198,14 @@ class _Peer:
 
 def _counting(case: OnnxCase, growth: Growth, said: Mapping[str, Said]) -> dict[str, _Peer]:
     """The peers that have an opinion. One that deviates somewhere counts for what does not follow from that, and
-    nothing can be said of what it refuses."""
-    why, outputs = deviating(case, growth), judged_outputs(case, growth)
-    found = {name: _Peer(each, outputs[name], not why[name]) for name, each in said.items() if not each.declines}
-    return {name: peer for name, peer in found.items() if peer.whole or (peer.outputs and peer.said.error is None)}
+    nothing can be said of what it refuses without reason."""
+    found: dict[str, _Peer] = {}
+    for name, each in said.items():
+        outputs = _judged_outputs(case, growth, name)
+        whole = refusal_counts(case, growth, name) if each.error is not None else len(outputs) == len(case.outputs)
+        if not each.declines and (whole or (outputs and each.error is None)):
+            found[name] = _Peer(each, outputs, whole)
+    return found
 
 
 def _typed(mine: Said) -> tuple[str, str] | None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from assay.ir.dims import Dim, ceildiv, dim_min
-from assay.ir.dtypes import FLOATS, NUMERIC, Array, DType, u8
+from assay.ir.dtypes import FLOATS, NUMERIC, Array, DType, i64
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
 from assay.ops.conditions import falls_short
@@ -225,12 +225,23 @@ def _positions_parts(b: Any, x: Any, **windows: Any) -> Any:
     count = b.reduce_prod(b.vector(*sizes))
     plane = b.reshape(b.iota(count), b.vector(1, 1, *sizes))
     content, places = _all_windows(b, x, along, 0), _all_windows(b, plane, along, -1)
-    found = b.eq(content, b.unsqueeze(largest, axes=(-1,)))
+    inside = b.le(0, places)
+    found = b.cast(b.bit_and(b.eq(content, b.unsqueeze(largest, axes=(-1,))), inside), dtype=i64)
     if b.dtype(x).is_float:
-        found = b.bit_or(found, b.is_nan(content))
-    chosen = b.arg_max(b.cast(b.bit_and(found, b.le(0, places)), dtype=u8), axis=-1, keepdims=True)
+        later = b.add(b.iota(b.constant(math.prod(windows["kernel"]), i64)), 1)
+        found = b.where(b.bit_and(b.is_nan(content), inside), later, found)
+    chosen = b.arg_max(found, axis=-1, keepdims=True)
     spread = b.expand(places, b.shape_of(content))
     return largest, b.squeeze(b.gather_elements(spread, chosen, axis=-1), axes=(-1,))
+
+
+def _positions_samples(rng: Rng, dtype: DType) -> Iterable[Sample]:
+    yield from _window_samples()(rng, dtype)
+    if dtype.is_float:
+        x = draw(rng, dtype, (2, 3, 5, 5))
+        x = np.where(rng.random(x.shape) < 0.3, np.array(np.nan, x.dtype), x)
+        windows = {"kernel": (3, 2), "strides": (1, 1), "pads": (1, 0, 1, 1), "dilations": (1, 2), "ceil": False}
+        yield Sample((x,), windows)
 
 
 def _pooled_twice(x: Fact, **windows: Any) -> list[Shape]:
@@ -242,7 +253,7 @@ def _pooled_twice(x: Fact, **windows: Any) -> list[Shape]:
     T=NUMERIC,
     shape=_pooled_twice,
     parts=_positions_parts,
-    samples=_window_samples(),
+    samples=_positions_samples,
 )
 def max_pool_positions(
     x: Array,
@@ -253,7 +264,7 @@ def max_pool_positions(
     dilations: Sequence[int],
     ceil: bool = False,
 ) -> tuple[Array, Array]:
-    """`max_pool`, and where each result lies first, counted in row-major order within its channel (−1: in no place)."""
+    """`max_pool`, and where each result lies first, NaN last: row-major within its channel (−1: in no place)."""
     along = lines(kernel=kernel, strides=strides, pads=pads, dilations=dilations, ceil=ceil)
     plane = np.arange(math.prod(x.shape[2:])).reshape(1, 1, *x.shape[2:])
     content, places = _padded(x, along, lowest_of(x.dtype)), _padded(plane, along, -1)
@@ -263,7 +274,7 @@ def max_pool_positions(
     found = np.broadcast_to(places[first], best.shape).copy()
     for tap in rest:
         item, place = content[tap], places[tap]
-        better = (place >= 0) & ((item > best) | ((item != item) & (best == best)) | (found < 0))
+        better = (place >= 0) & ((item > best) | (item != item) | (found < 0))
         np.copyto(best, item, where=better)
         np.copyto(found, place, where=better)
     return best, found

@@ -15,7 +15,7 @@ from assay.ir.dtypes import FLOATS, NUMERIC, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
 from assay.needs import explained
-from assay.ops.conditions import differ
+from assay.ops.conditions import differ, falls_short
 from assay.ops.definitions.resize import cubic_weight
 from assay.ops.parts import check_among, converted, scalar_size, volume, working
 from assay.ops.registry import Sample, Tolerance, op
@@ -36,19 +36,22 @@ def _reflect(x: Array, size: int, align_corners: bool) -> Array:
     return low + span - np.abs(np.mod(x - low, 2 * span) - span) if span > 0 else np.zeros_like(x)
 
 
-def _axis_taps(places: Array, size: int, mode: str, padding: str, align_corners: bool) -> tuple[Array, Array]:
-    """For normalised places on one axis, the elements to read and their weights, both (…, taps)."""
+def _axis_taps(places: Array, size: int, mode: str, padding: str, align_corners: bool) -> tuple[Array, Array, Array]:
+    """For normalised places on one axis, the elements to read, their weights and whether they are elements of the axis
+    at all, all (…, taps)."""
     x = (places + 1) / 2 * (size - 1) if align_corners else ((places + 1) * size - 1) / 2
     x = np.rint(x).astype(np.float64) if mode == "nearest" else x
     if padding == "border":
         x = np.clip(x, -2, size + 1)  # further out, where infinity lies, there is nothing but border
+    moves = mode == "linear" and padding != "zeros"  # the place itself, not what it reads
+    if moves:
+        x = np.clip(_reflect(x, size, align_corners) if padding == "reflection" else x, 0, size - 1)
     taps = np.floor(x)[..., None] + _STEPS[mode]
     distance = np.abs(taps - x[..., None])
     weights = cubic_weight(distance, _CUBIC_A) if mode == "cubic" else 1 - distance
-    if padding == "zeros":
-        weights = np.where((taps >= 0) & (taps < size), weights, 0.0)
-    positions = _reflect(taps, size, align_corners) if padding == "reflection" else taps
-    return np.clip(positions.astype(np.int64), 0, size - 1), weights
+    held = (taps >= 0) & (taps < size) if padding == "zeros" else ~((taps < 0) | (taps >= size)) | (not moves)
+    positions = _reflect(taps, size, align_corners) if padding == "reflection" and not moves else taps
+    return np.clip(positions.astype(np.int64), 0, size - 1), np.where(held, weights, 0.0), held
 
 
 def _grid_shape(x: Fact, grid: Fact, *, mode: str, padding: str, align_corners: bool) -> list[Shape]:
@@ -60,6 +63,8 @@ def _grid_shape(x: Fact, grid: Fact, *, mode: str, padding: str, align_corners: 
     rank = len(x.shape) - 2
     if len(grid.shape) != rank + 2 or differ(grid.shape[-1], rank):
         raise ValueError(f"a grid of shape {list(grid.shape)} does not fit an image of shape {list(x.shape)}")
+    if any(falls_short(size, 1) for size in x.shape[2:]):
+        raise ValueError(f"an image of shape {list(x.shape)} has no elements to sample")
     return [(*x.shape[:2], *grid.shape[1:-1])]
 
 
@@ -75,14 +80,19 @@ def _axis_taps_parts(b: Any, places: Any, size: Any, work: DType, mode: str, pad
     x, count = converted(b, b.round(x) if mode == "nearest" else x, work), b.cast(size, dtype=work)
     if padding == "border":
         x = b.clip(x, -2, b.add(count, 1))
+    moves = mode == "linear" and padding != "zeros"
+    if moves:
+        x = b.clip(_reflect_parts(b, x, count, align) if padding == "reflection" else x, 0, b.sub(count, 1))
     x = b.unsqueeze(x, axes=(-1,))
     taps = b.add(b.floor(x), _STEPS[mode])
     distance = b.abs(b.sub(taps, x))
     weights = _cubic_parts(b, distance) if mode == "cubic" else b.sub(1, distance)
-    if padding == "zeros":
-        weights = b.where(b.bit_and(b.lt(-1, taps), b.lt(taps, count)), weights, 0)
-    positions = _reflect_parts(b, taps, count, align) if padding == "reflection" else taps
-    return b.clip(b.cast(positions, dtype=dtypes.i64), 0, b.sub(size, 1)), weights
+    held = b.bit_and(b.lt(-1, taps), b.lt(taps, count))
+    if padding != "zeros":
+        held = b.bit_or(held, b.is_nan(taps)) if moves else b.constant(True)
+    positions = _reflect_parts(b, taps, count, align) if padding == "reflection" and not moves else taps
+    places = b.clip(b.cast(positions, dtype=dtypes.i64), 0, b.sub(size, 1))
+    return places, b.where(held, weights, 0), b.expand(held, b.shape_of(taps))
 
 
 def _cubic_parts(b: Any, d: Any) -> Any:
@@ -97,14 +107,17 @@ def _grid_parts(b: Any, x: Any, grid: Any, *, mode: str, padding: str, align_cor
     batch, channels = b.size(x, 0), b.size(x, 1)
     count = volume(b, grid, *range(1, 1 + rank))
     places = converted(b, b.reshape(grid, b.vector(batch, count, rank)), dtypes.f32 if mode == "nearest" else work)
-    index, weight = b.constant(0, dtypes.i64), b.constant(1, work)
+    index, weight, held = b.constant(0, dtypes.i64), b.constant(1, work), b.constant(True)
     for axis in range(rank):
         line = b.gather(places, rank - 1 - axis, axis=2)
         size = scalar_size(b, x, 2 + axis)
-        positions, weights = _axis_taps_parts(b, line, size, work, mode, padding, align_corners)
+        if not isinstance(b.size(x, 2 + axis), int):
+            b.require(b.lt(0, size), message="an image has no elements to sample")
+        positions, weights, inside = _axis_taps_parts(b, line, size, work, mode, padding, align_corners)
         spread = tuple(range(2, 2 + axis)) + tuple(range(3 + axis, 2 + rank))
         index = b.add(b.mul(index, size), b.unsqueeze(positions, axes=spread))
         weight = b.mul(weight, b.unsqueeze(weights, axes=spread))
+        held = b.bit_and(held, b.unsqueeze(inside, axes=spread))
     flat = b.vector(batch, count, len(_STEPS[mode]) ** rank, 1)
     pixels = b.reshape(x, b.vector(batch, channels, volume(b, x, *range(2, 2 + rank))))
     found = b.gather_nd(b.transpose(pixels, perm=(0, 2, 1)), b.reshape(index, flat), batch_dims=1)
@@ -112,7 +125,7 @@ def _grid_parts(b: Any, x: Any, grid: Any, *, mode: str, padding: str, align_cor
     if mode == "nearest":
         found = b.where(b.lt(0, weight), found, 0)
     else:
-        found = b.mul(converted(b, found, work), weight)
+        found = b.mul(b.where(b.reshape(held, flat), converted(b, found, work), 0), weight)
     result = b.transpose(converted(b, b.reduce_sum(found, axes=(2,)), b.dtype(x)), perm=(0, 2, 1))
     return b.reshape(result, b.vector(batch, channels, *(b.size(grid, 1 + axis) for axis in range(rank))))
 
@@ -155,10 +168,12 @@ def grid_sample(
     for choice in np.ndindex(*(len(_STEPS[mode]),) * len(spatial)):
         index: Array = np.zeros(places.shape[:2], np.int64)
         weight: Array = np.ones(places.shape[:2])
-        for (positions, weights), size, tap in zip(taps, spatial, choice, strict=True):
+        held: Array = np.ones(places.shape[:2], np.bool_)
+        for (positions, weights, inside), size, tap in zip(taps, spatial, choice, strict=True):
             index = index * size + positions[..., tap]
             weight = weight * weights[..., tap]
-        found = np.take_along_axis(exact, index[:, None], axis=2)
+            held = held & inside[..., tap]
+        found = np.where(held[:, None], np.take_along_axis(exact, index[:, None], axis=2), 0)
         weight = weight[:, None]
         total = np.where(weight > 0, found, total) if mode == "nearest" else total + found * weight
     return total.astype(x.dtype).reshape(batch, channels, *grid.shape[1:-1])

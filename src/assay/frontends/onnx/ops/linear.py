@@ -97,10 +97,20 @@ def conv_transpose(b: Builder, n: Source, x: Value, w: Value, bias: Value | None
             sizes = b.static_shape(x)[2:]
             reached = [(size - 1) * stride for size, stride in zip(sizes, windows.strides, strict=True)]
             totals = [total + far - size for total, far, size in zip(totals, reached, wanted[-rank:], strict=True)]
-        extra = [more + max(-total, 0) for more, total in zip(extra, totals, strict=True)]
-        pads = split_pads([max(total, 0) for total in totals], mode)
-    attrs: dict[str, Any] = {"strides": windows.strides, "dilations": windows.dilations, "pads": pads}
-    return b.conv_transpose(x, w, bias, output_padding=tuple(extra), groups=n.int("group"), **attrs)
+        pads = split_pads(totals if mode in SAME else [max(total, 0) for total in totals], mode)
+        extra = [more if mode in SAME else more + max(-total, 0) for more, total in zip(extra, totals, strict=True)]
+    before, after = ([max(-amount, 0) for amount in half] for half in (pads[:rank], pads[rank:]))
+    attrs: dict[str, Any] = {
+        "strides": windows.strides,
+        "dilations": windows.dilations,
+        "pads": tuple(max(amount, 0) for amount in pads),
+        "output_padding": tuple(more + gap for more, gap in zip(extra, after, strict=True)),
+        "groups": n.int("group"),
+    }
+    if not any(before):
+        return b.conv_transpose(x, w, bias, **attrs)
+    image = b.pad(b.conv_transpose(x, w, **attrs), (0, 0, *before, *(0,) * (rank + 2)), 0)
+    return image if bias is None else b.add(image, b.reshape(bias, (-1, *(1,) * rank)))
 
 
 @onnx_op("DeformConv")

@@ -11,6 +11,7 @@ from assay.frontends.onnx.ops.common import as_i64, axes_operand, ints_or_value,
 from assay.frontends.onnx.registry import Builder, Results, Source, onnx_op
 from assay.frontends.onnx.types import dtype_of
 from assay.ir import dtypes
+from assay.ir.dims import UNKNOWN, Dim
 from assay.ir.graph import Value
 from assay.ops.parts import check_among
 from assay.ops.registry import FactMissing
@@ -57,29 +58,56 @@ def size(b: Builder, n: Source, x: Value) -> Results:
 
 @onnx_op("Reshape")
 def reshape(b: Builder, n: Source, x: Value, shape: Value) -> Results:
+    """Unless `allowzero` is set, 0 copies a size, and -1 is what the sizes that are not copied leave: of empty tensors
+    too."""
     dims = b.fact(shape).dims
-    if n.flag("allowzero", 0) or (dims is not None and not any(isinstance(d, int) and d == 0 for d in dims)):
+    if n.flag("allowzero", 0) or (dims is not None and not _copied(b, x, dims)):
         return b.reshape(x, shape)
-    if dims is not None and -1 in dims and all(isinstance(d, int) for d in dims):
-        return b.reshape(x, _open_beside_copies(b, x, b.ints(shape, "shape")))
+    return b.reshape(x, _sizes_in_run(b, x, shape) if dims is None else _sizes(b, x, shape, dims))
+
+
+def _copied(b: Builder, x: Value, wanted: Sequence[Dim]) -> list[int]:
+    """Which sizes a reshape leaves as they are: those that are 0, and those that were read off x."""
+    own = b.shape(x) or ()
+    same = [i for i, (new, old) in enumerate(zip(wanted, own, strict=False)) if not isinstance(old, int) and new == old]
+    return [
+        i for i, new in enumerate(wanted) if (isinstance(new, int) and new == 0) or (i in same and new is not UNKNOWN)
+    ]
+
+
+def _sizes(b: Builder, x: Value, shape: Value, wanted: Sequence[Dim]) -> Value:
+    """The shape after a reshape to sizes that are known, as numbers or by name."""
+    copied, rank = _copied(b, x, wanted), b.rank(x)
+    if sum(isinstance(d, int) and d == -1 for d in wanted) > 1 or copied[-1] >= rank:
+        raise ValueError(f"a tensor of rank {rank} has no shape {list(wanted)}")
+    given = [d if isinstance(d, int) else b.gather(shape, [i], axis=0) for i, d in enumerate(wanted)]
+    rest = product_of_sizes(b, x, [axis for axis in range(rank) if axis not in copied])
+    others = [size for i, size in enumerate(given) if i not in copied and size != -1]
+    free = _quotient(b, rest, others)
+    return b.vector(*(b.size(x, i) if i in copied else free if d == -1 else d for i, d in enumerate(given)))
+
+
+def _quotient(b: Builder, total: int | Value, sizes: Sequence[int | Value]) -> int | Value:
+    numbers = [size for size in sizes if isinstance(size, int)]
+    if isinstance(total, int) and len(numbers) == len(sizes):
+        return total // math.prod(numbers)
+    return b.div(total, b.reduce_prod(b.vector(*sizes), keepdims=True))
+
+
+def _sizes_in_run(b: Builder, x: Value, shape: Value) -> Value:
+    """The same for sizes of which only their number is known."""
     count = b.shape(shape)
     if count is None or not isinstance(count[0], int):
         raise FactMissing("the length of 'shape'")
-    kept = min(count[0], b.rank(x))
-    own = b.slice(b.shape_of(x), [0], [kept], [1], axes=(0,))
-    padded = b.pad(own, [0, count[0] - kept], 0)
-    return b.reshape(x, b.where(b.eq(shape, 0), padded, shape))
-
-
-def _open_beside_copies(b: Builder, x: Value, wanted: Sequence[int]) -> Value:
-    """A shape in which 0 copies a size and -1 is what the sizes that are not copied leave: of empty tensors too."""
-    copied = [axis for axis, size in enumerate(wanted) if size == 0]
-    if wanted.count(-1) > 1 or copied[-1] >= b.rank(x):
-        raise ValueError(f"a tensor of rank {b.rank(x)} has no shape {list(wanted)}")
-    rest = product_of_sizes(b, x, [axis for axis in range(b.rank(x)) if axis not in copied])
-    given = math.prod(size for size in wanted if size > 0)
-    free = rest // given if isinstance(rest, int) else b.div(rest, given)
-    return b.vector(*(b.size(x, i) if d == 0 else free if d == -1 else d for i, d in enumerate(wanted)))
+    rank, own = b.rank(x), b.shape_of(x)
+    copies, is_open = b.eq(shape, 0), b.eq(shape, -1)
+    beyond = max(count[0], rank)
+    kept = b.slice(b.pad(copies, [0, beyond - count[0]], False), [0], [rank], [1], axes=(0,))
+    sizes = b.slice(b.pad(own, [0, beyond - rank], -2), [0], [count[0]], [1], axes=(0,))
+    given = b.reduce_prod(b.where(b.bit_or(copies, is_open), 1, shape))
+    free = b.div(b.reduce_prod(b.where(kept, 1, own)), b.max(given, 1))
+    one = b.eq(b.reduce_sum(b.cast(is_open, dtype=dtypes.i64)), 1)
+    return b.where(copies, sizes, b.where(b.bit_and(is_open, one), free, shape))
 
 
 @onnx_op("Flatten")
@@ -327,6 +355,8 @@ def eye_like(b: Builder, n: Source, x: Value) -> Results:
 
 @onnx_op("OneHot")
 def one_hot(b: Builder, n: Source, positions: Value, depth: Value, values: Value) -> Results:
+    if not b.rank(positions):
+        raise ValueError("OneHot wants at least one axis of indices")
     rank = b.rank(positions) + 1
     axis = n.int("axis") % rank
     count = b.cast(scalar(b, depth), dtype=dtypes.i64)

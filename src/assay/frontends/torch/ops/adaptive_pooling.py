@@ -118,8 +118,11 @@ def adaptive_max(b: Builder, n: Call, x: Value, output: Sequence[Number]) -> Res
 
 
 def _largest(b: Builder, content: Value, places: Value) -> tuple[Value, Value]:
-    """The largest element along the last axis, and the place that it comes from."""
-    chosen = b.arg_max(content, axis=-1, keepdims=True)
+    """The largest element along the last axis, and the place that it comes from: of equal ones the first, but of
+    NaN the last."""
+    order = b.iota(scalar_size(b, content, b.rank(content) - 1))
+    last = b.reduce_max(b.where(b.is_nan(content), order, -1), axes=(-1,), keepdims=True)
+    chosen = b.where(b.lt(last, 0), b.arg_max(content, axis=-1, keepdims=True), last)
     both = content, b.expand(places, b.shape_of(content))
     largest, found = (b.squeeze(b.gather_elements(part, chosen, axis=-1), axes=(-1,)) for part in both)
     return largest, found

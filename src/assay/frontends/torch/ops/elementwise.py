@@ -92,7 +92,7 @@ def _for(n: Call, core: str) -> str:
 def refuse_zero(b: Builder, dividend: Value, divisor: Value) -> None:
     """The error that eager raises where whole numbers are divided by zero; of no numbers none is."""
     known = b.fact(divisor).concrete
-    if b.dtype(divisor).is_float or (known is not None and bool(known.all())):
+    if not b.dtype(divisor).is_integer or (known is not None and bool(known.all())):
         return
     fine = b.bit_or(b.ne(divisor, 0), b.ne(dividend, dividend))
     b.require(fine, message="ZeroDivisionError: a whole number is divided by zero")

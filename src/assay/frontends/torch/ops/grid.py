@@ -24,17 +24,27 @@ _CUBIC_A = -0.75
 
 @aten("aten.grid_sampler_2d.default", "aten.grid_sampler_3d.default")
 def grid_sample(b: Builder, n: Call, x: Value, grid: Value, mode: int, padding: int, align: bool) -> Results:
-    return b.grid_sample(x, grid, mode=_MODES[mode], padding=_PADDINGS[padding], align_corners=align)
+    way, edge = _MODES[mode], _PADDINGS[padding]
+    if way == "nearest" and edge == "reflection":
+        grid, edge = _mirrored(b, grid), "border"
+    return b.grid_sample(x, grid, mode=way, padding=edge, align_corners=align)
+
+
+def _mirrored(b: Builder, grid: Value) -> Value:
+    """Coordinates mirrored until they lie on the image: torch does so before it looks for the nearest element."""
+    folded = b.sub(1.0, b.abs(b.sub(b.mod(b.add(grid, 1.0), 4.0), 2.0)))
+    return b.where(b.le(b.abs(grid), 1.0), grid, folded)
 
 
 class _Line(NamedTuple):
-    """One axis of the image: the elements that each place reads, (N, count, taps), their weights, and the derivatives
-    of these for the coordinate in the grid."""
+    """One axis of the image: the elements that each place reads, (N, count, taps), their weights, the derivatives
+    of these for the coordinate in the grid, and whether they are elements of the axis at all."""
 
     size: Value
     places: Value
     weights: Value
     slopes: Value
+    held: Value
 
 
 @aten("aten.grid_sampler_2d_backward.default", "aten.grid_sampler_3d_backward.default")
@@ -64,7 +74,9 @@ def grid_sample_backward(
     if output_mask[0]:
         weights = b.reshape(_product(b, [line.weights for line in lines]), b.vector(batch, count, taps, 1))
         results.append(tensor(b, _for_image(b, x, places, b.mul(b.unsqueeze(rows, axes=(2,)), weights)), b.dtype(x)))
-    if output_mask[1]:
+    if output_mask[1] and _MODES[mode] == "nearest":
+        results.append(b.expand(b.constant(0, b.dtype(grid)), b.shape_of(grid)))
+    elif output_mask[1]:
         found = _for_grid(b, widened(b, x), places, rows, lines)
         results.append(tensor(b, b.reshape(found, b.shape_of(grid)), b.dtype(grid)))
     return tuple(results)
@@ -86,6 +98,10 @@ def _for_grid(b: Builder, x: Value, places: Value, rows: Value, lines: Sequence[
     rank = len(lines)
     pixels = b.reshape(x, b.vector(b.size(x, 0), b.size(x, 1), volume(b, x, *range(2, 2 + rank))))
     found = b.gather_nd(b.transpose(pixels, perm=(0, 2, 1)), b.unsqueeze(places, axes=(3,)), batch_dims=1)
+    held = b.constant(True)
+    for i, line in enumerate(lines):
+        held = b.bit_and(held, _apart(b, line.held, i, rank))
+    found = b.where(b.unsqueeze(b.reshape(held, b.shape_of(places)), axes=(3,)), found, 0.0)
     pulls = b.reduce_sum(b.mul(found, b.unsqueeze(rows, axes=(2,))), axes=(3,))
     columns: list[Value] = []
     for axis in reversed(range(rank)):
@@ -131,10 +147,10 @@ def _line(b: Builder, coordinate: Value, size: Value, mode: int, padding: int, a
     inside = b.bit_and(b.le(0.0, taps), b.lt(taps, extent))
     if kind == "cubic" and edge == "reflection":
         taps = _reflected(b, taps, extent, align)[0]
-    if kind != "cubic" or edge == "zeros":
-        weights, changes = (b.where(inside, part, 0.0) for part in (weights, changes))
+    held = inside if kind != "cubic" or edge == "zeros" else b.expand(b.constant(True), b.shape_of(inside))
+    weights, changes = (b.where(held, part, 0.0) for part in (weights, changes))
     places = b.cast(b.min(b.max(taps, 0.0), b.sub(extent, 1.0)), dtype=dtypes.i64)
-    return _Line(size, places, weights, b.mul(changes, b.unsqueeze(slope, axes=(2,))))
+    return _Line(size, places, weights, b.mul(changes, b.unsqueeze(slope, axes=(2,))), held)
 
 
 def _kept_within(b: Builder, at: Value, slope: Value, extent: Value, edge: str, align: bool) -> tuple[Value, Value]:

@@ -9,7 +9,7 @@
 #include "odometer.h"
 
 #define MAXIMUM 1
-#define POSITIONS 2 /* the maximum, and where it lies first */
+#define POSITIONS 2 /* the maximum, and where it lies: first, NaN last */
 #define MEAN 3
 #define MEAN_WITH_PADDING 4
 #define NORM 5
@@ -45,9 +45,8 @@ ALWAYS void take(results *s, int64_t i, W item, int64_t at) {
 #if KIND == MAXIMUM
   s->value[i] = item > s->value[i] || item != item ? item : s->value[i];
 #elif KIND == POSITIONS
-  W best = s->value[i];
-  int better = s->place[i] < 0 || item > best || (item != item && best == best);
-  s->value[i] = better ? item : best;
+  int better = s->place[i] < 0 || item > s->value[i] || item != item;
+  s->value[i] = better ? item : s->value[i];
   s->place[i] = better ? at : s->place[i];
 #elif KIND == NORM
   s->value[i] += s->power == 2 ? item * item : s->power == 1 ? fabs(item) : pow(fabs(item), s->power);
