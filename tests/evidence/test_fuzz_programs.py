@@ -12,7 +12,7 @@ import pytest
 
 from assay.evidence.fuzz import onnx_verdict, torch_run
 from assay.evidence.fuzz.onnx_cases import cut, random_case, unconnected
-from assay.evidence.fuzz.onnx_deviations import ORT, REFERENCE, Deviation, Fault
+from assay.evidence.fuzz.onnx_deviations import ORT, REFERENCE, Deviation, PeerFault
 from assay.evidence.fuzz.onnx_verdict import deviating, judged_outputs, refusal_counts
 from assay.evidence.fuzz.report import FuzzJob
 from assay.evidence.fuzz.torch_program import ProgramInput, RandomProgram, Statement
@@ -113,7 +113,7 @@ def two_parts() -> Any:
 def test_a_deviation_leaves_alone_what_does_not_follow_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
     case = two_parts()
     first, growth = case.nodes[0], case.growths[0]
-    row = Deviation((ORT,), (first.op,), Fault.ANSWERS, "a reason", lambda attrs, inputs: True)
+    row = Deviation((ORT,), (first.op,), PeerFault.ANSWERS, "a reason", lambda attrs, inputs: True)
     monkeypatch.setattr(onnx_verdict, "DEVIATIONS", (row,))
     assert deviating(case, growth) == {ORT: {"a reason"}, REFERENCE: set()}
     outputs = judged_outputs(case, growth)
@@ -125,13 +125,13 @@ def test_a_deviation_leaves_alone_what_does_not_follow_from_it(monkeypatch: pyte
 def test_a_wrong_answer_explains_a_refusal_only_if_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     case = two_parts()
     growth = case.growths[0]
-    for fault, counts in ((Fault.ANSWERS, True), (Fault.REFUSES, False), (Fault.EITHER, False)):
+    for fault, counts in ((PeerFault.ANSWERS, True), (PeerFault.REFUSES, False), (PeerFault.EITHER, False)):
         row = Deviation((ORT,), (case.nodes[0].op,), fault, "a reason")
         monkeypatch.setattr(onnx_verdict, "DEVIATIONS", (row,))
         alone = cut(case, [case.nodes[0]])
         assert refusal_counts(alone, growth, ORT) is counts
         assert refusal_counts(alone, growth, REFERENCE)
-        assert bool(judged_outputs(alone, growth)[ORT]) is (fault is Fault.REFUSES)
+        assert bool(judged_outputs(alone, growth)[ORT]) is (fault is PeerFault.REFUSES)
 
 
 def test_the_parts_of_a_model_that_do_not_read_each_other() -> None:

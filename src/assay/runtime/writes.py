@@ -31,7 +31,7 @@ from assay.ir.dtypes import Array
 from assay.targets.cpu.toolchain import shared_toolchain
 from assay.targets.shared.artifacts import Kernel
 
-Piece: TypeAlias = tuple[int, int]
+MemoryRange: TypeAlias = tuple[int, int]
 """Memory: where it begins and where it ends."""
 
 _PAGE = mmap.PAGESIZE
@@ -91,15 +91,15 @@ class Writes:
         if self._handle < 0:
             raise OSError("userfaultfd")
         self.pagemap = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
-        self._watches: WeakSet[Watch] = WeakSet()
+        self._watches: WeakSet[WriteWatch] = WeakSet()
         self._given_up: deque[Array] = deque()
 
-    def watch(self, pieces: Sequence[Piece]) -> Watch | None:
+    def watch(self, pieces: Sequence[MemoryRange]) -> WriteWatch | None:
         """A watch over writes from now on; None if a piece is not memory of this process alone."""
         ranges = [pages for pages in map(_whole_pages, dict.fromkeys(pieces)) if pages is not None]
         if not _are_own(ranges):
             return None
-        watch = Watch(self, np.array(ranges, np.int64).reshape(-1, 2))
+        watch = WriteWatch(self, np.array(ranges, np.int64).reshape(-1, 2))
         finalize(watch, self.give_up, watch.ranges).atexit = False
         with self.lock:
             self._watches.add(watch)
@@ -110,7 +110,7 @@ class Writes:
         watch.compare([edge for piece in dict.fromkeys(pieces) for edge in _edges(piece)])
         return watch
 
-    def _arm(self, watch: Watch, start: int, end: int) -> bool:
+    def _arm(self, watch: WriteWatch, start: int, end: int) -> bool:
         """Protect pages. What was written to them before is news for others that watch them."""
         if self.library.writes_register(self._handle, start, end, 1):
             return False
@@ -151,7 +151,7 @@ class Writes:
                 os.close(handle)
 
 
-class Watch:
+class WriteWatch:
     """Pieces of memory since a moment: whether they hold the same bytes still."""
 
     def __init__(self, owner: Writes, ranges: Array) -> None:
@@ -162,7 +162,7 @@ class Watch:
         self._copies = np.zeros((0, 3), np.int64)
         self._places = (ranges.ctypes.data, len(ranges), 0, 0)
 
-    def compare(self, edges: Sequence[Piece]) -> None:
+    def compare(self, edges: Sequence[MemoryRange]) -> None:
         """Copy these, to be compared from now on."""
         sizes = [end - start for start, end in edges]
         starts = np.cumsum([0, *sizes])
@@ -189,20 +189,20 @@ class Watch:
 # --- pieces and pages
 
 
-def _whole_pages(piece: Piece) -> Piece | None:
+def _whole_pages(piece: MemoryRange) -> MemoryRange | None:
     """The pages that a piece has for itself; None if it is too small to ask for them."""
     start, end = -(-piece[0] // _PAGE) * _PAGE, piece[1] // _PAGE * _PAGE
     return (start, end) if end - start >= _SMALL else None
 
 
-def _edges(piece: Piece) -> list[Piece]:
+def _edges(piece: MemoryRange) -> list[MemoryRange]:
     """What is left of a piece beside its whole pages: all of a small one."""
     pages = _whole_pages(piece)
     parts = [piece] if pages is None else [(piece[0], pages[0]), (pages[1], piece[1])]
     return [(start, end) for start, end in parts if start < end]
 
 
-def _are_own(ranges: Sequence[Piece]) -> bool:
+def _are_own(ranges: Sequence[MemoryRange]) -> bool:
     """Whether all of these lie in private memory that is no file's."""
     if not ranges:
         return True
@@ -211,9 +211,9 @@ def _are_own(ranges: Sequence[Piece]) -> bool:
     return not any(True for start, end in ranges for _ in _gaps(start, end, own))
 
 
-def _joined(pieces: Iterable[Piece]) -> list[Piece]:
+def _joined(pieces: Iterable[MemoryRange]) -> list[MemoryRange]:
     """The same memory in pieces that do not touch, in order."""
-    joined: list[Piece] = []
+    joined: list[MemoryRange] = []
     for start, end in sorted(pieces):
         if joined and start <= joined[-1][1]:
             joined[-1] = joined[-1][0], max(end, joined[-1][1])
@@ -222,7 +222,7 @@ def _joined(pieces: Iterable[Piece]) -> list[Piece]:
     return joined
 
 
-def _gaps(start: int, end: int, held: Sequence[Piece]) -> Iterator[Piece]:
+def _gaps(start: int, end: int, held: Sequence[MemoryRange]) -> Iterator[MemoryRange]:
     """What a stretch has that none of `held`, which are joined, has."""
     for first, last in held[bisect_right(held, start, key=itemgetter(1)) :]:
         if first >= end:

@@ -12,7 +12,7 @@ import numpy as np
 from assay.errors import AssayError
 from assay.evidence.compare.arrays import closeness, epsilon
 from assay.evidence.fuzz.onnx_cases import OnnxCase, unconnected
-from assay.evidence.fuzz.onnx_deviations import DECLINED, DEVIATIONS, ORT, PEERS, Deviation, Fault
+from assay.evidence.fuzz.onnx_deviations import DECLINED, DEVIATIONS, ORT, PEERS, Deviation, PeerFault
 from assay.evidence.fuzz.onnx_grow import Growth, Made, reads
 from assay.evidence.reasons import summary
 from assay.ir import dtypes
@@ -149,7 +149,7 @@ def judged_outputs(case: OnnxCase, growth: Growth) -> dict[str, list[str]]:
 def _judged_outputs(case: OnnxCase, growth: Growth, peer: str) -> list[str]:
     doubtful: set[str] = set()
     for node in case.nodes:
-        wrong = any(row.fault is not Fault.REFUSES for row in _rows(node, growth, peer))
+        wrong = any(row.fault is not PeerFault.REFUSES for row in _rows(node, growth, peer))
         if wrong or doubtful.intersection(reads(node, growth.values)):
             doubtful.update(node.outputs)
     return [name for name in case.outputs if name not in doubtful]
@@ -161,7 +161,7 @@ def refusal_counts(case: OnnxCase, growth: Growth, peer: str) -> bool:
     read = {name for node in case.nodes for name in reads(node, growth.values)}
     for node in case.nodes:
         rows = _rows(node, growth, peer)
-        if any(row.fault is not Fault.ANSWERS for row in rows) or (rows and read.intersection(node.outputs)):
+        if any(row.fault is not PeerFault.ANSWERS for row in rows) or (rows and read.intersection(node.outputs)):
             return False
     return True
 

@@ -34,7 +34,7 @@ from assay.runtime.torch.call import returned_to_torch
 from assay.runtime.torch.gradients import without_idle_gradients
 from assay.runtime.torch.graphs import CompiledGraph, Phase, current_observer, record
 from assay.runtime.torch.observation import Observe, Observed
-from assay.runtime.torch.state import Counted, Prepared, Run, watched
+from assay.runtime.torch.state import CountedTensors, GraphFunction, Prepared, watched
 from assay.runtime.writes import writes
 from assay.store import open_store
 
@@ -215,14 +215,14 @@ def _static(phase: Phase) -> Sequence[int]:
     return () if phase == "backward" else static_inputs()
 
 
-def _runner(graph: Traced, made: Compiled, options: Options, plain: Callable[[], Compiled]) -> Run:
+def _runner(graph: Traced, made: Compiled, options: Options, plain: Callable[[], Compiled]) -> GraphFunction:
     """What runs a compiled graph on torch's arguments; `plain` is the same compiled so that it keeps nothing."""
     ways = _Ways(graph.module, graph.interface.orders, options.observe)
     if made.prelude is None:
         return ways.of(made.program)
     prepare = ways.prepared(made)
     if options.frozen:
-        return Prepared(made.reads, Counted, prepare).run
+        return Prepared(made.reads, CountedTensors, prepare).run
     return Prepared(made.reads, watched, prepare, lambda: ways.of(plain().program)).run
 
 
@@ -234,19 +234,19 @@ class _Ways:
     orders: Mapping[int, tuple[int, ...]]
     observe: Observe | None
 
-    def of(self, program: Program) -> Run:
+    def of(self, program: Program) -> GraphFunction:
         """A program of all arguments."""
         seen, told = self._observed(program)
         return partial(_run, seen, arguments_of(self.module, seen.addressed, self.orders), told)
 
-    def prepared(self, made: Compiled) -> Callable[[Sequence[Any]], Run]:
+    def prepared(self, made: Compiled) -> Callable[[Sequence[Any]], GraphFunction]:
         """What runs the prelude on the arguments of a call, and gives the program bound to its results."""
         assert made.prelude is not None
         (prelude, told_early), (program, told) = self._observed(made.prelude), self._observed(made.program)
         seen = Compiled(program, prelude, made.reads)
         handed = arguments_of(self.module, program.addressed, self.orders)
 
-        def prepare(arguments: Sequence[Any]) -> Run:
+        def prepare(arguments: Sequence[Any]) -> GraphFunction:
             given = handed.arrays(arguments)
             results = prelude.run([given[at] for at in made.reads])
             told_early(results)
@@ -254,7 +254,7 @@ class _Ways:
 
         return prepare
 
-    def _observed(self, program: Program) -> tuple[Program, Run]:
+    def _observed(self, program: Program) -> tuple[Program, GraphFunction]:
         """A program, and what makes its results those of the graph."""
         if self.observe is None:
             return program, lambda results: results
@@ -262,7 +262,7 @@ class _Ways:
         return seen.program, seen.told
 
 
-def _run(program: Program, handed: Arguments, told: Run, arguments: Sequence[Any]) -> Sequence[Any]:
+def _run(program: Program, handed: Arguments, told: GraphFunction, arguments: Sequence[Any]) -> Sequence[Any]:
     watching = current_observer()
     given = handed.given(arguments) if watching is None else handed.arrays(arguments)
     return told(program.run(given, watching))

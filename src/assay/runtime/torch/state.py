@@ -11,9 +11,9 @@ from typing import Any, Protocol, TypeAlias
 import torch
 
 from assay.frontends.torch.private.ops import version_of
-from assay.runtime.writes import Watch, writes
+from assay.runtime.writes import WriteWatch, writes
 
-Run: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
+GraphFunction: TypeAlias = Callable[[Sequence[Any]], Sequence[Any]]
 """What gives the results of a graph for the arguments of a call."""
 
 _places = torch.Tensor.data_ptr
@@ -30,7 +30,7 @@ class State(Protocol):
         ...
 
 
-class Counted:
+class CountedTensors:
     """Which tensors there were, where they lay, and how often torch had changed those that it counts for.
 
     Writes that no counter sees go unnoticed: who asks for this promises that there are none.
@@ -49,7 +49,7 @@ class Counted:
         return same and list(map(version_of, self._counted)) == self._versions
 
 
-class Watched:
+class WatchedTensors:
     """Where tensors lay, and a watch over the memory there.
 
     Which tensor it is does not matter: sizes and strides are guarded by dynamo.
@@ -57,7 +57,7 @@ class Watched:
 
     __slots__ = ("_places", "_watch")
 
-    def __init__(self, tensors: list[torch.Tensor], watch: Watch) -> None:
+    def __init__(self, tensors: list[torch.Tensor], watch: WriteWatch) -> None:
         self._places, self._watch = list(map(_places, tensors)), watch
 
     def is_of(self, tensors: list[torch.Tensor]) -> bool:
@@ -65,11 +65,11 @@ class Watched:
         return list(map(_places, tensors)) == self._places and not self._watch.changed()
 
 
-def watched(tensors: list[torch.Tensor]) -> Watched | None:
+def watched(tensors: list[torch.Tensor]) -> WatchedTensors | None:
     """The state of tensors under the eyes of the kernel; None if it cannot tell of all writes to them."""
     kernel = writes()
     watch = None if kernel is None else kernel.watch([_piece(tensor) for tensor in tensors])
-    return None if watch is None else Watched(tensors, watch)
+    return None if watch is None else WatchedTensors(tensors, watch)
 
 
 def _piece(tensor: torch.Tensor) -> tuple[int, int]:
@@ -121,8 +121,8 @@ class Prepared:
         self,
         reads: Sequence[int],
         look: Callable[[list[torch.Tensor]], State | None],
-        prepare: Callable[[Sequence[Any]], Run],
-        plain: Callable[[], Run] | None = None,
+        prepare: Callable[[Sequence[Any]], GraphFunction],
+        plain: Callable[[], GraphFunction] | None = None,
     ) -> None:
         """`reads` are the places of the static inputs that something is made of. `look` gives their state; None if
         they may change unseen. `prepare` is given the arguments of a call, makes it and gives what runs with it.
@@ -131,14 +131,14 @@ class Prepared:
         self._lock = threading.Lock()
         self._patience = Patience()
         self._seen: State | None = None
-        self._bound: Run | None = None
-        self._other: Run | None = None
+        self._bound: GraphFunction | None = None
+        self._other: GraphFunction | None = None
 
     def run(self, arguments: Sequence[Any]) -> Sequence[Any]:
         """The results for the arguments of a call."""
         return self._ready(arguments)(arguments)
 
-    def _ready(self, arguments: Sequence[Any]) -> Run:
+    def _ready(self, arguments: Sequence[Any]) -> GraphFunction:
         tensors = [arguments[at] for at in self._reads]
         with self._lock:
             if self._seen is not None and self._bound is not None and self._seen.is_of(tensors):
