@@ -87,9 +87,8 @@ def content_holds(fact: Fact, result: Any, view: View) -> bool:
 # --- decompositions
 
 NEED_FACTS: dict[str, str] = {
-    **dict.fromkeys(
-        ("conv", "cpu.conv_panels", "conv_transpose", "deform_conv", "squeeze"), "the exact shape of an input"
-    ),
+    **dict.fromkeys(("conv", "conv_transpose", "deform_conv", "squeeze"), "the exact shape of an input"),
+    "cpu.conv_panels": "the exact shape of an input; the size of an axis that the kernel may not fit into",
     **dict.fromkeys(("rnn", "gru", "lstm"), "the hidden size"),
     "resize": "the size of an axis that is resized",
 }

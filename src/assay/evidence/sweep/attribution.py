@@ -162,7 +162,7 @@ class _Trial:
             plain = _Kept(module)
             plain.run(*inputs)
             exact.run(*inputs)
-        graph = traced(module, replace(self.options, frozen=False), "inference")
+        graph = traced(module, replace(self.options, tracking=False, frozen=False), "inference")
         trial = _Trial(graph, self.options, inputs, plain.kept, exact.kept)
         return trial.is_right(node.name, _Way())
 

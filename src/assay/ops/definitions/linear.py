@@ -17,7 +17,7 @@ from assay.ir.facts import Fact
 from assay.ir.types import Shape
 from assay.ops.conditions import differ, falls_short
 from assay.ops.definitions.movement import sliding_windows
-from assay.ops.registry import Compute, Tolerance, op
+from assay.ops.registry import Compute, FactMissing, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import broadcast, unknown
 
@@ -161,6 +161,13 @@ def merged(b: Any, sizes: Sequence[Any]) -> Any:
     return b.reduce_prod(b.vector(*sizes), keepdims=True)
 
 
+def _need_room(sizes: Sequence[Dim], kernel: Sequence[int], pads: Sequence[int], dilations: Sequence[int]) -> None:
+    """FactMissing unless the kernel surely fits: of an axis that is too short, `window` would make no windows."""
+    for i, size in enumerate(sizes):
+        if not le((kernel[i] - 1) * dilations[i] + 1, size + pads[i] + pads[i + len(kernel)]):
+            raise FactMissing("the size of an axis that the kernel may not fit into")
+
+
 def _conv_parts(
     b: Any,
     x: Any,
@@ -175,6 +182,7 @@ def _conv_parts(
     rank = len(strides)
     kernel = b.static_shape(w)[2:]
     channels = b.static_shape(w)[1]
+    _need_room(b.dims(x)[2:], kernel, pads, dilations)
     windows = b.pad(x, (0, 0, *pads[:rank], 0, 0, *pads[rank:]), 0)
     for i in range(rank):
         windows = b.window(windows, axis=2 + 2 * i, size=kernel[i], stride=strides[i], dilation=dilations[i])

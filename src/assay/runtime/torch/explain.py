@@ -152,7 +152,8 @@ def _graph(index: int, graph: CompiledGraph, call: int) -> GraphReport:
 def _op(op: str, rows: Sequence[AtenNode]) -> OpReport:
     found = Counter(row.status for row in rows)
     core = tuple(dict.fromkeys(name for row in rows for name in row.core))
-    targets = tuple(dict.fromkeys(target for row in rows for target in row.targets))
+    places = [("torch",) if row.status == "opaque" else row.targets for row in rows]
+    targets = tuple(dict.fromkeys(target for each in places for target in each))
     reasons = tuple(dict.fromkeys(f"{row.status}: {row.reason}" for row in rows if row.reason))
     counts = found["converted"], found["removed"], found["opaque"], found["fallback"]
     return OpReport(op, len(rows), *counts, core, targets, reasons)
