@@ -145,11 +145,6 @@ class Writes:
             finally:
                 self.lock.release()
 
-    def __del__(self) -> None:
-        for handle in (getattr(self, "_handle", -1), getattr(self, "pagemap", -1)):
-            if handle >= 0:
-                os.close(handle)
-
 
 class WriteWatch:
     """Pieces of memory since a moment: whether they hold the same bytes still."""
