@@ -17,7 +17,7 @@ from assay.runtime.feeds import check_feeds, place_of
 from assay.runtime.options import SessionOptions as SessionOptions
 from assay.runtime.options import options_from
 from assay.runtime.partition import transferred_bytes
-from assay.runtime.pipeline import ModelPrograms, placed
+from assay.runtime.pipeline import ModelPrograms, Runnable, placed
 from assay.runtime.program import Program
 from assay.runtime.results import handed_out
 from assay.runtime.runs import ProgramRun
@@ -104,7 +104,7 @@ class Session:
         self.state = _copies(self.memory.initial)
         self.signature = signature
         self._model = ModelPrograms(graph, facts, _settings(self.options))
-        self._latest = self._model.general.program
+        self._latest: Runnable = self._model.general.program
         self._taken: tuple[int | None, Ledger | None] = None, None
         """The memory and the transfers of the latest run."""
         self._unoptimized: Program | None = None
@@ -270,7 +270,7 @@ class Session:
                 np.copyto(places[name], content)
         return by_name
 
-    def _chosen(self, given: Sequence[Any]) -> Program:
+    def _chosen(self, given: Sequence[Any]) -> Runnable:
         """The program for these inputs."""
         self._latest = chosen = self._model.program_for(given)
         return chosen
@@ -313,7 +313,7 @@ def _settings(options: SessionOptions) -> Settings:
     )
 
 
-def _observed(program: Program, given: Sequence[Any], names: Iterable[str]) -> dict[str, Any]:
+def _observed(program: Runnable, given: Sequence[Any], names: Iterable[str]) -> dict[str, Any]:
     """The values among `names` that a program computes outside of bodies, or is given."""
     graph = program.plan.graph
     wanted = {name: graph.names[name] for name in names if name in graph.names}
