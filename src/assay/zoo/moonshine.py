@@ -18,7 +18,7 @@ RATE = 16_000
 _START, _END = 1, 2
 
 
-class Runnable(Protocol):
+class OrtSession(Protocol):
     """A session with ONNX Runtime's habits."""
 
     def run(self, output_names: None, input_feed: Mapping[str, Any], /) -> Any:
@@ -49,7 +49,7 @@ class MoonshineTranscription:
 class Moonshine:
     """The two models in sessions that `make` opens from a path."""
 
-    def __init__(self, make: Callable[[str], Runnable]) -> None:
+    def __init__(self, make: Callable[[str], OrtSession]) -> None:
         self.encoder = make(str(asset("moonshine/encoder_model.onnx")))
         self.decoder = make(str(asset("moonshine/decoder_model_merged.onnx")))
 
