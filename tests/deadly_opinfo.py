@@ -11,21 +11,21 @@ from assay.evidence.opinfo.messages import (
     Begun,
     Differentiable,
     GraphsCompiled,
+    SamplesJudged,
     SamplesMade,
-    Settled,
     UnitFailed,
     UnitJob,
 )
 from assay.evidence.opinfo.records import SELF, SampleResult
-from assay.processes import Handler, Tell
+from assay.processes import Handler, Send
 
 
 def deadly() -> Handler:
     """What the process runs."""
 
-    def run(job: UnitJob, tell: Tell) -> UnitFailed | None:
+    def run(job: UnitJob, send: Send) -> UnitFailed | None:
         for message in _messages(job):
-            tell(message)
+            send(message)
         return UnitFailed("ValueError: a defect") if job.unit.op == "fails" else None
 
     return run
@@ -43,7 +43,7 @@ def _messages(job: UnitJob) -> Iterator[Any]:
             _die(job.unit.op)
         yield GraphsCompiled({"inference": 1}, {"inference": {"aten.x": "none"}})
         yield Differentiable(left[0])
-        yield Settled(SELF, {i: SampleResult("pass") for i in left})
+        yield SamplesJudged(SELF, {i: SampleResult("pass") for i in left})
 
 
 def _die(how: str) -> None:

@@ -15,17 +15,17 @@ from typing import Any
 
 def echo(*arguments: Any) -> Callable[..., Any]:
     """Replies with the request."""
-    return lambda request, tell: request
+    return lambda request, send: request
 
 
 def begun(*arguments: Any) -> Callable[..., Any]:
     """Replies with what it was started with and who it is."""
-    return lambda request, tell: {"arguments": arguments, "pid": os.getpid(), "version": list(sys.version_info[:2])}
+    return lambda request, send: {"arguments": arguments, "pid": os.getpid(), "version": list(sys.version_info[:2])}
 
 
 def deadly() -> Callable[..., Any]:
     """Does what the request says."""
-    return lambda request, tell: _DEEDS[request[0]](tell, *request[1:])
+    return lambda request, send: _DEEDS[request[0]](send, *request[1:])
 
 
 def broken() -> Callable[..., Any]:
@@ -43,45 +43,45 @@ def dead() -> Callable[..., Any]:
 def elements() -> Callable[..., Any]:
     """Replies with the kind, dtype, shape and bytes of an array, and with the array."""
 
-    def told(array: Any, tell: Any) -> Any:
+    def told(array: Any, send: Any) -> Any:
         data = array.data if isinstance(array.shape, tuple) and isinstance(array.dtype, str) else array.tobytes()
         return [type(array).__name__, str(array.dtype), list(array.shape), bytes(data), array]
 
     return told
 
 
-def _hang(tell: Any, in_c: bool = False) -> None:
+def _hang(send: Any, in_c: bool = False) -> None:
     if in_c:
         ctypes.PyDLL(None).sleep(100)  # holds the interpreter's lock: no Python code can run
     time.sleep(100)
 
 
-def _child(tell: Any, group: bool = False) -> int:
+def _child(send: Any, group: bool = False) -> int:
     return subprocess.Popen(["sleep", "100"], preexec_fn=os.setpgrp if group else None).pid
 
 
-def _allocate(tell: Any, size: int) -> int:
+def _allocate(send: Any, size: int) -> int:
     held = bytearray(size)
     held[::4096] = b"x" * len(held[::4096])
     time.sleep(1.0)
     return len(held)
 
 
-def _burn(tell: Any) -> None:
+def _burn(send: Any) -> None:
     while True:
         pass
 
 
-def _garbage(tell: Any) -> str:
+def _garbage(send: Any) -> str:
     os.write(1, b"garbage" * 1000)
     os.write(2, b"more of it")
     print("and more", flush=True)
     return "fine"
 
 
-def _messages(tell: Any, count: int, seconds: float) -> str:
+def _messages(send: Any, count: int, seconds: float) -> str:
     for i in range(count):
-        tell(i)
+        send(i)
         time.sleep(seconds)
     return "end"
 
@@ -94,19 +94,19 @@ def _line() -> int:
     return found
 
 
-def _write(tell: Any, data: bytes, hang: bool = False) -> None:
+def _write(send: Any, data: bytes, hang: bool = False) -> None:
     socket.socket(fileno=os.dup(_line())).sendall(data)
     if hang:
         time.sleep(100)
 
 
-def _fork_and_die(tell: Any) -> None:
+def _fork_and_die(send: Any) -> None:
     if os.fork() == 0:
         time.sleep(100)  # holds a copy of the wire
     os._exit(5)
 
 
-def _semaphore(tell: Any) -> str:
+def _semaphore(send: Any) -> str:
     import multiprocessing
 
     lock = multiprocessing.get_context("spawn").Lock()
@@ -114,18 +114,18 @@ def _semaphore(tell: Any) -> str:
     return str(lock._semlock.name)  # type: ignore[attr-defined]
 
 
-def _raise(tell: Any, text: str) -> None:
+def _raise(send: Any, text: str) -> None:
     raise ValueError(text)
 
 
-def _exit(tell: Any, code: int) -> None:
+def _exit(send: Any, code: int) -> None:
     sys.stderr.write("first\nlast words\n")
     sys.stderr.flush()
     os._exit(code)
 
 
 _DEEDS = {
-    "abort": lambda tell: os.abort(),
+    "abort": lambda send: os.abort(),
     "allocate": _allocate,
     "burn": _burn,
     "child": _child,
@@ -133,11 +133,11 @@ _DEEDS = {
     "fork": _fork_and_die,
     "garbage": _garbage,
     "hang": _hang,
-    "interrupt": lambda tell: os.kill(os.getpid(), signal.SIGINT),
-    "kill": lambda tell: os.kill(os.getpid(), signal.SIGKILL),
+    "interrupt": lambda send: os.kill(os.getpid(), signal.SIGINT),
+    "kill": lambda send: os.kill(os.getpid(), signal.SIGKILL),
     "messages": _messages,
-    "object": lambda tell: object(),
-    "pid": lambda tell: os.getpid(),
+    "object": lambda send: object(),
+    "pid": lambda send: os.getpid(),
     "raise": _raise,
     "semaphore": _semaphore,
     "write": _write,

@@ -20,7 +20,7 @@ from assay.errors import BadFeed, NotFound
 from assay.evidence.json_lines import written
 from assay.evidence.opinfo import unit as opinfo_run
 from assay.evidence.opinfo.cases import _DATABASE, fresh, samples, tolerance
-from assay.evidence.opinfo.messages import Settled, UnitJob
+from assay.evidence.opinfo.messages import SamplesJudged, UnitJob
 from assay.evidence.opinfo.page import page
 from assay.evidence.opinfo.records import SELF, OpInfoRun, OpUnit, SampleResult, UnitResults, read
 from assay.evidence.opinfo.run import check_resumed, list_units, run_units
@@ -35,7 +35,7 @@ def verdicts(unit: OpUnit, *, limit: int | None = 4, **more: Any) -> dict[str, d
     """What a unit's samples come to, in this process."""
     found: dict[str, dict[int, SampleResult]] = {}
     for message in run_unit(UnitJob(unit, "reference", limit=limit, **more)):
-        if isinstance(message, Settled):
+        if isinstance(message, SamplesJudged):
             found.setdefault(message.backend, {}).update(message.verdicts)
     return found
 

@@ -25,7 +25,7 @@ from assay.processes import Nursery, Worker, WorkerDied, WorkerLimits, WorkerRai
 
 def test_messages_come_before_the_reply(deadly: Worker) -> None:
     seen: list[int] = []
-    assert deadly.ask(("messages", 5, 0.0), told=seen.append) == "end"
+    assert deadly.ask(("messages", 5, 0.0), on_message=seen.append) == "end"
     assert seen == [0, 1, 2, 3, 4]
 
 
@@ -43,7 +43,7 @@ def test_what_the_caller_raises_ends_the_worker_and_is_raised(error: type[BaseEx
     pid = deadly.pid
     assert pid is not None
     with pytest.raises(error):
-        deadly.ask(("messages", 100, 0.1), told=raising)
+        deadly.ask(("messages", 100, 0.1), on_message=raising)
     assert gone(pid, seconds=0.1)
     deadly.start()
     with pytest.raises(error):

@@ -87,9 +87,9 @@ def _print_error(error: BaseException) -> None:
     if isinstance(error, TyperException):
         rich_format_error(cast("Any", error))
         return
-    told = ending(error)
-    print(error if isinstance(error, AssayError) else _words(told), file=sys.stderr)
+    ended = ending(error)
+    print(error if isinstance(error, AssayError) else _words(ended), file=sys.stderr)
 
 
-def _words(told: CommandError) -> str:
-    return told.message if told.code == INTERRUPTED else f"assay: {told.message}\n  hint: {told.hint}"
+def _words(error: CommandError) -> str:
+    return error.message if error.code == INTERRUPTED else f"assay: {error.message}\n  hint: {error.hint}"

@@ -50,7 +50,7 @@ def cpu_of_all() -> float | None:
 
 
 class OutsideLoad:
-    """What of the machine is used by others than those whose CPU time is told, from now on."""
+    """The load on the machine from now on by other processes than those whose CPU times are given."""
 
     def __init__(
         self, own: Sequence[Callable[[], float | None]], used: Callable[[], float | None] = cpu_of_all

@@ -2,7 +2,7 @@
 
 The file is run by its path, with the standard library alone, also by another Python (3.8 or later). Its only argument
 is a JSON object, see `Launch` in worker.py. With `preload` it becomes a nursery: it imports modules once and forks a
-worker from itself whenever it is told to.
+worker from itself for every order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Any
 SHOW_STACK = signal.SIGUSR1
 """Makes a worker write the Python stacks of its threads to its stack file."""
 STATUS = struct.Struct("<i")
-"""How a nursery tells a process id, and how a process ended."""
+"""How a nursery writes a process id, and how a process ended."""
 DESCRIPTORS = ("line", "lifeline", "stack")
 """What a worker is given beside its standard streams."""
 _GRACE = 0.5
@@ -142,7 +142,7 @@ def die_with(lifeline: int, whom: int) -> None:
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, whom)
     fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-    if readable(lifeline, 0):  # it was closed before the kernel was told
+    if readable(lifeline, 0):  # it was closed before the kernel knew
         os._exit(1)
 
 
@@ -203,7 +203,7 @@ def _members(session: int) -> Iterator[int]:
 
 
 def _nurse(control: socket.socket, preload: list[str]) -> dict[str, Any] | None:
-    """Fork a worker for each order and tell how each ends. In a worker: its order. In the nursery, at the end: None."""
+    """Fork a worker for each order and write how each ends. A worker gets its order, the nursery None at the end."""
     for name in preload:
         importlib.import_module(name)
     gc.freeze()

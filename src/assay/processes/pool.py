@@ -68,8 +68,8 @@ def _work(worker: Worker, waiting: _Queue, done: _Queue, jobs_per_process: int |
 
 
 def _done(worker: Worker, job: Any) -> Done:
-    told: list[Any] = [None]
+    last: list[Any] = [None]
     try:
-        return Done(job, worker.ask(job, told=lambda message: told.__setitem__(0, message)))
+        return Done(job, worker.ask(job, on_message=lambda message: last.__setitem__(0, message)))
     except WorkerFailed as error:
-        return Done(job, error=error, last=told[0])
+        return Done(job, error=error, last=last[0])

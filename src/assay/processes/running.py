@@ -32,7 +32,7 @@ _PATIENCE_FOR_DEATH = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a process is told when it starts. `path` is None for another interpreter than this one."""
+    """What a process gets when it starts. `path` is None for another interpreter than this one."""
 
     entry: str = ""
     path: Sequence[str] | None = None
@@ -45,8 +45,8 @@ class Launch:
     def text(self, **descriptors: int) -> str:
         """The launch as JSON; a nursery fills in the descriptors."""
         names = ("entry", "path", "pickled", "memory", "cpu", "preload")
-        told: dict[str, Any] = {name: getattr(self, name) for name in names}
-        return json.dumps({**told, "environment": dict(self.environment), **descriptors})
+        fields: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return json.dumps({**fields, "environment": dict(self.environment), **descriptors})
 
 
 def import_path() -> list[str]:
@@ -96,7 +96,7 @@ class _Spawned:
 
 
 class _Forked:
-    """A child of a nursery, which tells how it ended along a pipe."""
+    """A child of a nursery, which writes to a pipe how it ended."""
 
     def __init__(self, pid: int, status: int) -> None:
         self.pid, self._status = pid, status
@@ -104,13 +104,13 @@ class _Forked:
 
     def ended(self, seconds: float) -> int | None:
         if self._code is None and child.readable(self._status, seconds):
-            told = os.read(self._status, child.STATUS.size)
-            self._code = child.STATUS.unpack(told)[0] if told else self._orphaned()
+            status = os.read(self._status, child.STATUS.size)
+            self._code = child.STATUS.unpack(status)[0] if status else self._orphaned()
             os.close(self._status)
         return self._code
 
     def _orphaned(self) -> int:
-        """The nursery died: nobody can tell any more."""
+        """The nursery died, so nobody knows any more."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         return -signal.SIGKILL
@@ -240,12 +240,12 @@ class Nursery:
         """A new worker; WorkerDied if the modules cannot be imported."""
         with self._lock:
             running = self._running = self._alive() or self._start()
-            heard, told = os.pipe()
+            heard, written = os.pipe()
             try:
-                order = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [*descriptors, told]))]
+                order = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [*descriptors, written]))]
                 with suppress(OSError):  # a nursery that is dead says nothing below
                     running.line.sendmsg([launch.text().encode()], order)
-                os.close(told)
+                os.close(written)
                 while not child.readable(heard, _LOOK):
                     waiting()
                 pid = os.read(heard, child.STATUS.size)

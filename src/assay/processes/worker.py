@@ -17,8 +17,8 @@ from assay.processes import wire
 from assay.processes.endings import Ending, How, WorkerDied, WorkerRaised
 from assay.processes.running import Handle, Launch, Nursery, Running, import_path, start
 
-Tell: TypeAlias = Callable[[Any], None]
-Handler: TypeAlias = Callable[[Any, Tell], Any]
+Send: TypeAlias = Callable[[Any], None]
+Handler: TypeAlias = Callable[[Any, Send], Any]
 """Answers a request; messages on the way go to the function that it is given."""
 
 _LOOK = 0.1
@@ -55,7 +55,7 @@ class Worker:
     `python` is another interpreter, which need not have this package: then the service is a file. With a `nursery`, the
     process is forked from one that has imported what it needs.
 
-    What the worker prints is kept for the error that tells of its death, or `shown` on standard error. It ignores
+    What the worker prints is kept for the error about its death, or `shown` on standard error. It ignores
     Ctrl-C. It ends with this process, also if that is killed, and what it started in its session ends with it.
 
     One request runs at a time: threads wait for each other. `close` may be called by any thread.
@@ -105,21 +105,22 @@ class Worker:
         self,
         request: Any,
         *,
-        told: Tell = lambda message: None,
+        on_message: Send = lambda message: None,
         watch: Callable[[], None] = lambda: None,
         what: str = "",
     ) -> Any:
-        """The reply to a request. `told` is given each message that comes before it.
+        """The reply to a request. `on_message` is given each message that comes before it.
 
-        `watch` is called several times a second; what it or `told` raises ends the worker and is raised. `what` names
-        the request in errors. WorkerDied if the process ends or breaks a limit; WorkerRaised if the service raises.
+        `watch` is called several times a second; what it or `on_message` raises ends the worker and is raised. `what`
+        names the request in errors. WorkerDied if the process ends or breaks a limit; WorkerRaised if the service
+        raises.
         """
         name = what or _short(request)
         with self._lock:
             live = self._alive(watch)
             live.running.forget_output()
             live.patience.begin(self._limits.seconds, self._limits.silence, watch)
-            return self._conversed(live, request, told, name)
+            return self._conversed(live, request, on_message, name)
 
     def stop(self, patience: float = 0.0) -> None:
         """End the process, by force unless it ends within some seconds; the next request starts another."""
@@ -164,7 +165,7 @@ class Worker:
         live.ready = True
         return live
 
-    def _conversed(self, live: _Live, request: Any, told: Tell, name: str) -> Any:
+    def _conversed(self, live: _Live, request: Any, on_message: Send, name: str) -> Any:
         """What the process replies. It is ended unless it can be asked again."""
         reusable = False
         try:
@@ -174,7 +175,7 @@ class Worker:
                 kind, value = live.line.receive()
                 if kind != wire.TOLD:
                     break
-                told(value)
+                on_message(value)
                 live.patience.heard()
             raised = _raised(value, name) if kind == wire.FAILED else None
             if raised is None and kind != (wire.REPLY if live.ready else wire.READY):
@@ -197,12 +198,12 @@ class Worker:
         return value
 
 
-def _raised(told: Any, name: str) -> WorkerRaised:
-    """The error that a worker tells of."""
+def _raised(fields: Any, name: str) -> WorkerRaised:
+    """The error that a worker reports."""
     try:
-        return WorkerRaised(str(told["kind"]), str(told["message"]), str(told["traceback"]), name)
+        return WorkerRaised(str(fields["kind"]), str(fields["message"]), str(fields["traceback"]), name)
     except (KeyError, TypeError) as error:
-        raise wire.BadFrame("an error was told that is none") from error
+        raise wire.BadFrame("an error has not the fields of one") from error
 
 
 class _Broken(Exception):

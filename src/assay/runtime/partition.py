@@ -242,8 +242,8 @@ def _telling(
     nodes: Sequence[Node], reads: Collection[Value], graph: Graph, sources: Mapping[str, Value]
 ) -> Iterator[Value]:
     """Values that a segment takes only because their sizes tell it its symbols."""
-    told = {name for value in reads if value not in graph.constants for name, _ in symbol_axes(value.type)}
-    for name in sorted(frozenset[str]().union(*map(needed_symbols, nodes)) - told):
+    given = {name for value in reads if value not in graph.constants for name, _ in symbol_axes(value.type)}
+    for name in sorted(frozenset[str]().union(*map(needed_symbols, nodes)) - given):
         yield sources[name]
 
 

@@ -97,7 +97,7 @@ class Program:
         """Start a run. What works in host memory is over when this returns; devices may be at it still.
 
         RunStopped and OutOfMemory when the allowance is used up, here or when the outputs are asked for. The observer
-        is told of every node by the time that they are there.
+        has been called for every node by then.
         """
         values = [*inputs, *self._fixed]
         if self._has_devices:

@@ -148,7 +148,7 @@ class Session:
 
         An input that the model changes in place is changed: the array that was fed gets the new content. A run that
         uses up its budget ends with RunStopped or OutOfMemory and changes nothing; the session can be used again.
-        `observer` is told of every node.
+        `observer` is called for every node.
         """
         wanted = None if outputs is None else self._checked_names(outputs, self.output_names, "output")
         if not self.memory.renewals:
@@ -325,7 +325,7 @@ def _observed(program: Runnable, given: Sequence[Any], names: Iterable[str]) -> 
 
 
 def _observed_in_bodies(program: Program, given: Sequence[Any], names: Iterable[str]) -> dict[str, Any]:
-    """The values among `names` that a program computes, in bodies too; an observer is told of every node."""
+    """The values among `names` that a program computes, in bodies too; an observer is called for every node."""
     graph = program.plan.graph
     named = named_values(graph)
     found: dict[Value, Any] = dict(zip(graph.inputs, given, strict=True))

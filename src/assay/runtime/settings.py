@@ -39,7 +39,7 @@ class Interface:
 
     The inputs at the places `static` change rarely: what depends on them alone is computed when they do. Those at
     `orders` are given with their axes in another order, as they lie in memory. `refused` is a reason to run all on
-    the oracle. The program may be `watched` while it runs: then an observer is told of the nodes in bodies, too.
+    the oracle. The program may be `watched` while it runs: then an observer is called for the nodes in bodies, too.
     """
 
     static: Sequence[int] = ()

@@ -16,7 +16,7 @@ class Clock:
     entered: Callable[[str], None] = lambda name: None
     """Called with the name of each stage when it begins."""
     between: str = ""
-    """What is under way outside of all stages; `entered` is told when it goes on."""
+    """The stage outside of all others; `entered` is called when it goes on."""
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     failed: str = ""
     """The innermost stage that an exception left."""

@@ -245,7 +245,7 @@ class Executable(Protocol):
         """Start a run: the segment's outputs, in order, and the run. Safe to call from several threads.
 
         Outputs that are arrays are complete. Buffers may still be on their way: they can be handed to the next run at
-        once, and `Device.download` waits for them. The observer is told of every node before the run is over.
+        once, and `Device.download` waits for them. The observer is called for every node before the run is over.
         RunStopped and OutOfMemory when the allowance is used up.
         """
         ...

@@ -58,7 +58,7 @@ def interleave(
     racers: Mapping[str, Racer],
     repeat: int,
     seconds: float,
-    tell: Callable[[int], None] = lambda done: None,
+    progress: Callable[[int], None] = lambda done: None,
     used: Callable[[], float | None] = cpu_of_all,
 ) -> Race:
     """Rounds in which every racer has one turn of about `seconds`, each time beginning with another.
@@ -88,7 +88,7 @@ def interleave(
         turns = {name: attempt(name, race.iterations[name]) for name in order[start:] + order[:start]}
         medians = {name: statistics.median(times) for name, times in turns.items() if times}
         race.rounds.append(Round(medians, watch.others()))
-        tell(len(race.rounds))
+        progress(len(race.rounds))
     race.rounds = sorted(race.rounds, key=lambda each: each.others or 0.0)[:repeat]
     race.idle = {name: lane.idle for name, lane in live.items()}
     return race

@@ -140,8 +140,8 @@ class Match:
         for result in self.results.values():
             yield {"record": "contestant", **asdict(result)}
         ratios = {peer: self.ratio(peer) for peer in self.results if peer != SELF}
-        told = {peer: asdict(found) if found else None for peer, found in ratios.items()}
-        yield {"record": "model", "model": self.model, "best": self.best, "ratios": told, "others": self.others}
+        plain = {peer: asdict(found) if found else None for peer, found in ratios.items()}
+        yield {"record": "model", "model": self.model, "best": self.best, "ratios": plain, "others": self.others}
 
 
 @dataclass(frozen=True, slots=True)

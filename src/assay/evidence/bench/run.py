@@ -152,12 +152,14 @@ def environment(threads: int, caches: Path | None) -> dict[str, str]:
     return found
 
 
-def run_model(subject: BenchModel, settings: BenchSettings, tell: Callable[[str], None] = lambda text: None) -> Match:
+def run_model(
+    subject: BenchModel, settings: BenchSettings, progress: Callable[[str], None] = lambda text: None
+) -> Match:
     """All contestants on one model; what goes wrong with one of them is in its result."""
     with tempfile.TemporaryDirectory(prefix="assay-bench-") as place, ExitStack() as stack:
         folder = Path(place)
         results = {name: Result(subject.name, name) for name in settings.contestants}
-        tell("exporting")
+        progress("exporting")
         try:
             material, truth = _material(subject, folder / "model", settings)
         except ContestantDied as death:
@@ -166,7 +168,7 @@ def run_model(subject: BenchModel, settings: BenchSettings, tell: Callable[[str]
             return Match(subject.name, results)
         racers: dict[str, Racer] = {}
         for name, result in results.items():
-            tell(f"{name} prepares")
+            progress(f"{name} prepares")
             given = replace(material, program=None) if (name, settings.form) == (SELF, "onnx") else material
             result.reason = ENTRIES[name].refusal(given)
             if result.reason:
@@ -183,7 +185,7 @@ def run_model(subject: BenchModel, settings: BenchSettings, tell: Callable[[str]
             else:
                 process.stop()
         rounds = settings.repeat
-        race = interleave(racers, rounds, settings.seconds, lambda done: tell(f"round {done} of {rounds}"))
+        race = interleave(racers, rounds, settings.seconds, lambda done: progress(f"round {done} of {rounds}"))
     for name in racers:
         _note(results[name], name, race)
     return Match(subject.name, results, [each.others for each in race.rounds])

@@ -14,7 +14,7 @@ from assay.evidence.bench.models import BenchModel, Material, make_material, rea
 from assay.evidence.bench.peers import ENTRIES, Contestant
 from assay.evidence.machine import forget_peak, memory_of
 from assay.ir.dtypes import Array
-from assay.processes import Handler, Tell
+from assay.processes import Handler, Send
 
 PREPARE = 0
 """The request to prepare, instead of a number of inferences."""
@@ -57,7 +57,7 @@ def service(task: ContestantTask) -> Handler:
     seconds that each of so many inferences took."""
     contestant = ENTRIES[task.contestant].make(task.material, task.threads, task.target)
 
-    def run(request: int, tell: Tell) -> Any:
+    def run(request: int, send: Send) -> Any:
         try:
             return _prepared(contestant) if request == PREPARE else turn(contestant.run, request)
         except Exception as error:
@@ -69,7 +69,7 @@ def service(task: ContestantTask) -> Handler:
 def material_service() -> Handler:
     """What the process that makes a model's forms runs."""
 
-    def run(request: tuple[BenchModel, Path, bool], tell: Tell) -> Any:
+    def run(request: tuple[BenchModel, Path, bool], send: Send) -> Any:
         try:
             return make_material(*request)
         except Exception as error:  # whatever the model's own code raises

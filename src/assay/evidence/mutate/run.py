@@ -138,7 +138,7 @@ def _models() -> list[bytes]:
 def service(seed: int, target: str) -> Handler:
     """What a worker process runs: it tries the mutant of an index."""
     models = _models()
-    return lambda index, tell: attempt(index, *mutant(models, index, seed), target)
+    return lambda index, send: attempt(index, *mutant(models, index, seed), target)
 
 
 def table(report: HardeningReport) -> Mapping[str, Mapping[str, int]]:

@@ -13,7 +13,7 @@ EAGER = "eager"
 
 @dataclass(frozen=True, slots=True)
 class UnitJob:
-    """What a worker is to do; `known` is settled already, the samples `alone` are not to be grouped."""
+    """What a worker is to do; `known` has results already, the samples `alone` are not to be grouped."""
 
     unit: OpUnit
     target: str
@@ -40,7 +40,7 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class SamplesJudged:
     """What became of samples."""
 
     backend: str
@@ -69,4 +69,4 @@ class UnitFailed:
     reason: str
 
 
-Message: TypeAlias = SamplesMade | Begun | Settled | Differentiable | GraphsCompiled
+Message: TypeAlias = SamplesMade | Begun | SamplesJudged | Differentiable | GraphsCompiled

@@ -1,6 +1,6 @@
 """A unit of the op database on every backend: in groups that compile as one function, alone where that fails.
 
-What happens is told as it happens (`Begun`, `Settled` …), so that whoever listens knows what was under way when the
+Messages say what happens (`Begun`, `SamplesJudged` …), so that whoever listens knows what was under way when the
 process dies.
 """
 
@@ -25,8 +25,8 @@ from assay.evidence.opinfo.messages import (
     Differentiable,
     GraphsCompiled,
     Message,
+    SamplesJudged,
     SamplesMade,
-    Settled,
     UnitJob,
 )
 from assay.evidence.opinfo.records import SELF, SampleResult
@@ -91,7 +91,7 @@ class _UnitRun:
         if self.job.unit.grad:
             passed: set[int] = set()
             for message in self._backend(SELF, cases):
-                if isinstance(message, Settled):
+                if isinstance(message, SamplesJudged):
                     passed |= {index for index, verdict in message.verdicts.items() if verdict.status == "pass"}
                 yield message
             left = [case for case in cases if case.index not in passed]
@@ -109,7 +109,7 @@ class _UnitRun:
         except Exception as error:
             verdict = SampleResult("skipped", f"eager fails: {reason_of(error)}")
             for backend in backends:
-                yield Settled(backend, {sample.index: verdict})
+                yield SamplesJudged(backend, {sample.index: verdict})
             return
         cases.append(case)
         if any(gradient is not None for gradient in case.expected.gradients):
@@ -131,20 +131,20 @@ class _UnitRun:
     def _backend(self, backend: str, cases: Sequence[EagerSample]) -> Iterator[Message]:
         left = [case for case in cases if (backend, case.index) not in self.job.known]
         together = [case for case in left if self._may_be_grouped(case)]
-        yield from self._settle(backend, together)
+        yield from self._judge_together(backend, together)
         for case in left:
             if case not in together:
-                yield from self._settle_alone(backend, case)
+                yield from self._judge_alone(backend, case)
 
     def _may_be_grouped(self, case: EagerSample) -> bool:
         tensors = any(isinstance(leaf, torch.Tensor) for leaf in case.expected.outputs)
         return tensors and not case.draws and case.index not in self.job.alone
 
-    def _settle(self, backend: str, cases: Sequence[EagerSample]) -> Iterator[Message]:
-        """Settle cases as one graph; in halves if that fails; those that differ, alone."""
+    def _judge_together(self, backend: str, cases: Sequence[EagerSample]) -> Iterator[Message]:
+        """Judge cases as one graph; in halves if that fails; those that differ, alone."""
         if len(cases) < 2:
             for case in cases:
-                yield from self._settle_alone(backend, case)
+                yield from self._judge_alone(backend, case)
             return
         yield Begun(backend, tuple(case.index for case in cases))
         try:
@@ -153,31 +153,31 @@ class _UnitRun:
             good: dict[int, SampleResult] = {}
         except Exception:
             middle = len(cases) // 2
-            yield from self._settle(backend, cases[:middle])
-            yield from self._settle(backend, cases[middle:])
+            yield from self._judge_together(backend, cases[:middle])
+            yield from self._judge_together(backend, cases[middle:])
             return
         else:
             yield from ran.messages()
             judged = {case.index: self._first_look(case, got) for case, got in zip(cases, ran.outcomes, strict=True)}
             good = {index: verdict for index, verdict in judged.items() if verdict and ran.graphs}
-        yield Settled(backend, good)
+        yield SamplesJudged(backend, good)
         for case in cases:
             if case.index not in good:
-                yield from self._settle_alone(backend, case)
+                yield from self._judge_alone(backend, case)
 
-    def _settle_alone(self, backend: str, case: EagerSample) -> Iterator[Message]:
+    def _judge_alone(self, backend: str, case: EagerSample) -> Iterator[Message]:
         yield Begun(backend, (case.index,))
         try:
             ran = self._alone(backend, case)
         except Exception as error:
-            yield Settled(backend, {case.index: SampleResult("error", reason_of(error))})
+            yield SamplesJudged(backend, {case.index: SampleResult("error", reason_of(error))})
             return
         yield from ran.messages()
         if not ran.graphs:
             verdict = SampleResult("no_graph", ran.why)
         else:
             verdict = self._verdict(case, ran.outcomes[0])
-        yield Settled(backend, {case.index: SampleResult(verdict.status, verdict.reason, ran.breaks)})
+        yield SamplesJudged(backend, {case.index: SampleResult(verdict.status, verdict.reason, ran.breaks)})
 
     def _first_look(self, case: EagerSample, outcome: CallOutcome) -> SampleResult | None:
         """The verdict if all is well."""

@@ -13,13 +13,13 @@ from assay.evidence.opinfo.messages import (
     Differentiable,
     GraphsCompiled,
     Message,
+    SamplesJudged,
     SamplesMade,
-    Settled,
     UnitFailed,
     UnitJob,
 )
 from assay.evidence.opinfo.records import SELF, OpUnit, SampleResult, UnitResults
-from assay.processes import Handler, Tell, Worker, WorkerDied, WorkerLimits
+from assay.processes import Handler, Send, Worker, WorkerDied, WorkerLimits
 
 _ENVIRONMENT = {
     # oneDNN's AMX kernels end eager's bf16 products with an illegal instruction where the kernel denies the tile state.
@@ -53,10 +53,10 @@ def service() -> Handler:
     """What a process runs: it tells what happens to the samples of a job."""
     from assay.evidence.opinfo.unit import prepare_process, reason_of, run_unit
 
-    def run(job: UnitJob, tell: Tell) -> UnitFailed | None:
+    def run(job: UnitJob, send: Send) -> UnitFailed | None:
         try:
             for message in run_unit(job):
-                tell(message)
+                send(message)
         except Exception as error:
             return UnitFailed(reason_of(error))
         return None
@@ -104,7 +104,7 @@ class UnitRunner:
         self.close()
 
     def _blame(self, finding: UnitResults, begun: Begun, verdict: SampleResult) -> None:
-        """Settle the one sample that was under way; what eager does to the process is nobody else's fault."""
+        """Judge the one sample that was under way; what eager does to the process is nobody else's fault."""
         if begun.backend == EAGER:
             verdict = SampleResult("skipped", f"eager fails: {verdict.reason}")
         for backend in self._settings.backends if begun.backend == EAGER else (begun.backend,):
@@ -124,7 +124,7 @@ class UnitRunner:
 
         self._worker.start()  # one that cannot start is no finding
         try:
-            failed: UnitFailed | None = self._worker.ask(job, told=note, what=str(finding.unit))
+            failed: UnitFailed | None = self._worker.ask(job, on_message=note, what=str(finding.unit))
         except WorkerDied as death:
             if death.ending.how == "stopped":
                 raise
@@ -144,7 +144,7 @@ def _note(finding: UnitResults, message: Message) -> None:
     match message:
         case SamplesMade():
             finding.samples, finding.tolerance = message.samples, message.tolerance
-        case Settled():
+        case SamplesJudged():
             for index, verdict in message.verdicts.items():
                 finding.verdicts[message.backend].setdefault(index, verdict)
         case Differentiable():

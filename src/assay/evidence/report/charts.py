@@ -134,8 +134,10 @@ def _statuses(counts: Mapping[str, Mapping[str, int]], width: int) -> Picture:
         green = found.get("pass", 0) + found.get("pass_with_fallback", 0)
         parts.append(_text(width - 4, y + 19, f"{green}/{total}", "end", "figure"))
     base = 10 + len(counts) * (_LINE + 6 + above) + 14
-    seen = {status: told for status, told in STATUSES.items() if any(found.get(status) for found in counts.values())}
-    keys, y = _keys({status: (f"s-{status}", told) for status, told in seen.items()}, left, base, width)
+    seen = {
+        status: meaning for status, meaning in STATUSES.items() if any(found.get(status) for found in counts.values())
+    }
+    keys, y = _keys({status: (f"s-{status}", meaning) for status, meaning in seen.items()}, left, base, width)
     return Picture(width, int(y) + 14, "".join([*parts, *keys]))
 
 
@@ -164,8 +166,8 @@ def _speeds(speeds: Mapping[str, Sequence[tuple[str, float]]], values: Sequence[
         for rank, (name, value) in enumerate(ordered):
             tip = svg.title(f"{name} on {target}: {value:.2f}×")
             parts.append(svg.dot(_AXIS + 8 + rank * step, height(value), 3.2, tip, class_=f"t-{place % 6}"))
-    told = "each dot is a case, slowest first; above 1× the compiled model is faster"
-    lines, end = _caption(bottom + 24, told, width)
+    caption = "each dot is a case, slowest first; above 1× the compiled model is faster"
+    lines, end = _caption(bottom + 24, caption, width)
     return Picture(width, end, "".join([*parts, *lines]))
 
 
@@ -215,8 +217,8 @@ def _errors(errors: Mapping[str, Sequence[float]], width: int) -> Picture:
     parts.append(_line(_AXIS, bottom, width - _RIGHT, bottom))
     parts.append(_line(limit, top - 20, limit, bottom, "limit"))
     parts.append(_text(limit - 6, top - 12, "allowed", "end", "small"))
-    told = "worst error ÷ what rounding explains; right of the line is wrong"
-    lines, end = _caption(bottom + 40, told, width)
+    caption = "worst error ÷ what rounding explains; right of the line is wrong"
+    lines, end = _caption(bottom + 40, caption, width)
     return Picture(width, end, "".join([*parts, *lines]))
 
 

@@ -50,8 +50,8 @@ def _cut(table: Table, start: int) -> Table:
     if len(table.rows) <= ROWS:
         return table if not start else replace(table, rows=())
     rows = table.rows[start : start + ROWS]
-    told = f"Rows {start + 1:,} to {start + len(rows):,} of {len(table.rows):,}."
-    return replace(table, rows=rows, note=" ".join(filter(None, (table.note, told))))
+    shown = f"Rows {start + 1:,} to {start + len(rows):,} of {len(table.rows):,}."
+    return replace(table, rows=rows, note=" ".join(filter(None, (table.note, shown))))
 
 
 def _steps(parts: Sequence[Page], here: int) -> str:

@@ -152,12 +152,12 @@ def _crowded(base: Base) -> Iterator[Remark]:
     timed = [record for record in base.runs if record.speed.median is not None]
     together = sum((record.environment.workers or 1) > 1 for record in timed)
     disturbed = sum((record.speed.others or 0.0) > DISTURBED for record in timed)
-    for count, told in (
+    for count, problem in (
         (together, "are of runs with several cases at once"),
         (disturbed, f"were taken while other processes used more than {DISTURBED:.0%} of the machine"),
     ):
         if count:
-            yield Remark(f"{count} of {len(timed)} times {told}: they are not for comparison with other runs.")
+            yield Remark(f"{count} of {len(timed)} times {problem}: they are not for comparison with other runs.")
 
 
 def _failures(tables: Mapping[str, Table], found: Blockers, base: Base) -> Iterator[PageBlock]:

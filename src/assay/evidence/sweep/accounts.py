@@ -22,9 +22,9 @@ from assay.runtime.torch.watch import Watched
 _OWN_WORDS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 
 
-def op_uses(told: TorchExplanation) -> tuple[OpUse, ...]:
+def op_uses(explanation: TorchExplanation) -> tuple[OpUse, ...]:
     """One row for each op."""
-    return tuple(OpUse(**asdict(each)) for each in told.ops)
+    return tuple(OpUse(**asdict(each)) for each in explanation.ops)
 
 
 def configurations(seen: Watched, nodes: Iterable[AtenNode]) -> tuple[Configuration, ...]:

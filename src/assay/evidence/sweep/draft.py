@@ -18,10 +18,10 @@ from assay.runtime.stages import Clock, timing
 
 @dataclass(slots=True)
 class Draft:
-    """What is known so far; `tell` is given a record of it at every stage, as if the process had died there."""
+    """What is known so far; `send` is given a record of it at every stage, as if the process had died there."""
 
     job: Job
-    tell: Callable[[Record], None]
+    send: Callable[[Record], None]
     stage: str = "build"
     known: dict[str, Any] = field(default_factory=dict[str, Any])
     speed: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -30,7 +30,7 @@ class Draft:
     def enter(self, stage: str) -> None:
         """A stage begins."""
         self.stage = stage
-        self.tell(self.record("crash", Cause(stage)))
+        self.send(self.record("crash", Cause(stage)))
 
     def note(self, *words: str) -> None:
         """Something that a reader should know."""

@@ -47,9 +47,9 @@ class Truth(NamedTuple):
     exact: Results | None
 
 
-def measure(job: Job, tell: Callable[[Record], None], make: Callable[[Job], Subject] = make_subject) -> Record:
-    """The record of a job; `tell` gets what is known at every stage. Never raises for what the case does."""
-    draft = Draft(job, tell)
+def measure(job: Job, send: Callable[[Record], None], make: Callable[[Job], Subject] = make_subject) -> Record:
+    """The record of a job; `send` gets what is known at every stage. Never raises for what the case does."""
+    draft = Draft(job, send)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -99,15 +99,16 @@ def _cold(draft: Draft, subject: Subject, options: Options) -> Results:
         _note_stages(draft, stages, time.perf_counter() - started)
         if any(placed.node.op == "deferred" for graph in seen.graphs for placed in graph.placements):
             subject.step(_calling(subject, run, fused=False))  # nodes that are lowered only now must be seen one by one
-    told = explained(seen)  # the region tells its graph breaks when it ends
-    left = [f"torch left a graph at {_place(each)}: {each.reason}" for each in told.breaks]
-    left += [f"torch gave up compiling {each.function}" for each in told.recompiles if each.given_up]
+    explanation = explained(seen)  # the region reports its graph breaks when it ends
+    left = [f"torch left a graph at {_place(each)}: {each.reason}" for each in explanation.breaks]
+    left += [f"torch gave up compiling {each.function}" for each in explanation.recompiles if each.given_up]
     draft.note(*left)
     draft.known |= {
         "graphs": len(seen.graphs),
-        "breaks": sum(each.count for each in told.breaks) + sum(each.given_up for each in told.recompiles),
-        "ops": op_uses(told),
-        "configurations": configurations(seen, told.nodes),
+        "breaks": sum(each.count for each in explanation.breaks)
+        + sum(each.given_up for each in explanation.recompiles),
+        "ops": op_uses(explanation),
+        "configurations": configurations(seen, explanation.nodes),
         "transfers": transfers(graph.program.plan for graph in seen.graphs),
     }
     return results
@@ -131,7 +132,7 @@ def _steady(draft: Draft, subject: Subject, options: Options) -> None:
             started = time.perf_counter()
             subject.step(_calling(subject, run))
             draft.speed["warm"] = time.perf_counter() - started - stages.get("run", 0.0)
-        draft.enter("run")  # from here on no stage is told: telling takes time
+        draft.enter("run")  # from here on no stage is sent: sending takes time
         times: dict[str, list[float]] = {"eager_": [], "": []}
         watch = OutsideLoad([lambda: cpu_of("self")])
         until = time.perf_counter() + _PATIENCE
@@ -214,7 +215,7 @@ def _reconsidered(
     """The results judged with the target's choices where rounding decides; what is known is told before, as that may
     take too long. Where nothing can be told, the verdict stays, and a note says so."""
     cause = _inaccuracy(judged.wrong) if judged.wrong else None
-    draft.tell(draft.record("fail_accuracy" if cause else _passed(draft), cause))
+    draft.send(draft.record("fail_accuracy" if cause else _passed(draft), cause))
     try:
         again = reconsidered(subject, draft.job.case.target, found, plain, exact)
         if again.words.startswith("ill-conditioned") and (suspect := first_wrong(subject, _options(draft))):
@@ -252,7 +253,7 @@ def _inaccurate(draft: Draft, subject: Subject, wrong: Sequence[Output]) -> Reco
     """The record of wrong results. What is known is told before the first wrong op is looked for, as that may fail."""
     cause = _inaccuracy(wrong)
     draft.known["attribution"] = "not found: the search took too long or too much memory"
-    draft.tell(draft.record("fail_accuracy", cause))
+    draft.send(draft.record("fail_accuracy", cause))
     try:
         suspect = first_wrong(subject, _options(draft))
     except Exception as failure:

@@ -20,7 +20,7 @@ from assay.evidence.records import Cause, Configuration, Record
 from assay.evidence.records.files import decoded
 from assay.evidence.sweep.jobs import Job
 from assay.evidence.sweep.supervise import check, named, supervise
-from assay.processes import Handler, Tell, Worker, WorkerDied, WorkerLimits, WorkerRaised
+from assay.processes import Handler, Send, Worker, WorkerDied, WorkerLimits, WorkerRaised
 
 FAILED = 3
 """What a reproducer's process ends with when the failure is still there; Python itself ends with 1 or 2."""
@@ -114,7 +114,7 @@ def _shows(path: Path, record: Record, job: Job, stopped: Callable[[], bool]) ->
 def service() -> Handler:
     """What the process of a file runs: the file, as Python runs a script. It replies with its exit code and output."""
 
-    def run(path: str, tell: Tell) -> tuple[int, bytes]:
+    def run(path: str, send: Send) -> tuple[int, bytes]:
         output = io.TextIOWrapper(io.BytesIO())
         try:
             with redirect_stdout(output):

@@ -45,7 +45,9 @@ def supervise(job: Job, stopped: Callable[[], bool] = lambda: False) -> Record:
     with tempfile.TemporaryDirectory(prefix="assay-", ignore_cleanup_errors=True) as folder:
         worker = Worker(service, folder, limits=limits, nursery=_nursery())
         try:
-            note(worker.ask(msgspec.json.encode(job), told=note, watch=lambda: check(stopped), what=job.case.name))
+            note(
+                worker.ask(msgspec.json.encode(job), on_message=note, watch=lambda: check(stopped), what=job.case.name)
+            )
         except BadFeed as error:
             return _ended(known, "bad record", error.message)
         except WorkerDied as death:

@@ -25,10 +25,10 @@ def service(folder: str) -> Handler:
     os.environ["ASSAY_CACHE_DIR"] = str(Path(folder, "cache"))
     tempfile.tempdir = folder
     importlib.import_module(PRELOAD)  # nothing is left to be done where it is preloaded
-    return lambda job, tell: encoded(run(msgspec.json.decode(job, type=Job), lambda record: tell(encoded(record))))
+    return lambda job, send: encoded(run(msgspec.json.decode(job, type=Job), lambda record: send(encoded(record))))
 
 
-def run(job: Job, tell: Callable[[Record], None]) -> Record:
+def run(job: Job, send: Callable[[Record], None]) -> Record:
     """The record of a job, in this process."""
     import torch
 
@@ -38,4 +38,4 @@ def run(job: Job, tell: Callable[[Record], None]) -> Record:
     if job.threads:
         torch.set_num_threads(job.threads)
     with injected(job.case.fault):
-        return measure(job, tell)
+        return measure(job, send)

@@ -272,43 +272,50 @@ def _function(failure: GuardFailure) -> str:
 # --- the text
 
 
-def _summary(told: TorchExplanation) -> str:
-    totals = Counter(row.status for row in told.nodes)
+def _summary(explanation: TorchExplanation) -> str:
+    totals = Counter(row.status for row in explanation.nodes)
     statuses = ", ".join(f"{totals[status]} {status}" for status in STATUSES)
-    made = [(len(told.graphs), "graph"), (len(told.breaks), "graph break"), (len(told.recompiles), "recompile")]
+    made = [
+        (len(explanation.graphs), "graph"),
+        (len(explanation.breaks), "graph break"),
+        (len(explanation.recompiles), "recompile"),
+    ]
     counts = ", ".join(f"{count} {word}{'' if count == 1 else 's'}" for count, word in made)
-    return f"{counts} on {told.target}\n{len(told.nodes)} nodes of {len(told.ops)} aten ops: {statuses}"
+    nodes, ops = len(explanation.nodes), len(explanation.ops)
+    return f"{counts} on {explanation.target}\n{nodes} nodes of {ops} aten ops: {statuses}"
 
 
-def _graphs(told: TorchExplanation) -> str:
+def _graphs(explanation: TorchExplanation) -> str:
     rows = [
         (str(g.index), g.phase, str(g.call), str(g.nodes), str(g.core_nodes), str(g.inputs), str(g.segments))
-        for g in told.graphs
+        for g in explanation.graphs
     ]
     lines = aligned(("graph", "phase", ">call", ">aten nodes", ">core nodes", ">inputs", ">segments"), rows)
-    sizes = [f"  graph {graph.index}: {', '.join(map(str, graph.sizes))}" for graph in told.graphs if graph.sizes]
+    sizes = [
+        f"  graph {graph.index}: {', '.join(map(str, graph.sizes))}" for graph in explanation.graphs if graph.sizes
+    ]
     return "\n".join([*lines, *(["Symbolic inputs", *sizes] if sizes else [])]) if rows else ""
 
 
-def _breaks(told: TorchExplanation) -> str:
+def _breaks(explanation: TorchExplanation) -> str:
     lines: list[str] = []
-    for each in told.breaks:
+    for each in explanation.breaks:
         times = f" ({each.count} times)" if each.count > 1 else ""
         lines.append(f"  {_place(each.file, each.line)}{times}  {each.code}")
         lines.append(f"    {each.reason}")
     return "\n".join(["Graph breaks", *lines]) if lines else ""
 
 
-def _recompiles(told: TorchExplanation) -> str:
+def _recompiles(explanation: TorchExplanation) -> str:
     lines: list[str] = []
-    for each in told.recompiles:
+    for each in explanation.recompiles:
         given_up = ": given up, it runs eagerly" if each.given_up else ""
         lines.append(f"  call {each.call}  {each.function} ({_place(each.file, each.line)}){given_up}")
         lines.extend(f"    {reason}" for reason in each.reasons)
     return "\n".join(["Recompiles", *lines]) if lines else ""
 
 
-def _ops(told: TorchExplanation) -> str:
+def _ops(explanation: TorchExplanation) -> str:
     columns = ("aten op", ">nodes", *(f">{status}" for status in STATUSES), "runs on", "as")
     rows = [
         (
@@ -317,17 +324,17 @@ def _ops(told: TorchExplanation) -> str:
             ", ".join(each.targets) or "-",
             ", ".join(each.core) or "-",
         )
-        for each in told.ops
+        for each in explanation.ops
     ]
-    counts = [sum(row.status == status for row in told.nodes) for status in STATUSES]
-    total = ("total", str(len(told.nodes)), *map(str, counts), "", "")
+    counts = [sum(row.status == status for row in explanation.nodes) for status in STATUSES]
+    total = ("total", str(len(explanation.nodes)), *map(str, counts), "", "")
     return "\n".join(aligned(columns, [*rows, total])) if rows else ""
 
 
-def _reasons(told: TorchExplanation) -> str:
+def _reasons(explanation: TorchExplanation) -> str:
     """Why nodes are not simply converted, the reason that keeps most of them first. That a removed value is needed
     nowhere or known needs no line."""
-    away = [node for node in told.nodes if node.reason and node.status != "removed"]
+    away = [node for node in explanation.nodes if node.reason and node.status != "removed"]
     ops: dict[tuple[str, str], list[str]] = {}
     for node in away:
         ops.setdefault((node.status, node.reason), []).append(node.op)

@@ -71,7 +71,7 @@ _observer: ContextVar[Observer | None] = ContextVar("observer", default=None)
 
 @contextmanager
 def observing(observer: Observer) -> Generator[None]:
-    """Inside, `observer` is told of every node that compiled graphs run."""
+    """Inside, `observer` is called for every node that compiled graphs run."""
     token = _observer.set(observer)
     try:
         yield
@@ -80,5 +80,5 @@ def observing(observer: Observer) -> Generator[None]:
 
 
 def current_observer() -> Observer | None:
-    """Who wants to be told of the nodes that run now."""
+    """The observers of the nodes that run now."""
     return _observer.get()

@@ -61,13 +61,17 @@ def profile(clock: NodeTimes, graphs: Mapping[str, CompiledGraph]) -> dict[str, 
         events.append(_complete("graphs", name, run[0].start - begun, run[-1].end - begun, {"core nodes": len(run)}))
         for group in _by_origin(run):
             origin = group[0].node.origin
-            told = {"name": origin.name, "module": plain_name(origin.module), "source": f"{origin.file}:{origin.line}"}
+            details = {
+                "name": origin.name,
+                "module": plain_name(origin.module),
+                "source": f"{origin.file}:{origin.line}",
+            }
             op = ops.get((name, origin.name), origin.op)
-            events.append(_complete("aten ops", op, group[0].start - begun, group[-1].end - begun, told))
+            events.append(_complete("aten ops", op, group[0].start - begun, group[-1].end - begun, details))
     for each in clock.slices:
-        told = {"aten": each.node.origin.op, "name": each.node.origin.name, "bytes made": each.made}
-        told["results"] = ", ".join(str(value.type) for value in each.node.outputs)
-        events.append(_complete("core ops", each.node.op, each.start - begun, each.end - begun, told))
+        details = {"aten": each.node.origin.op, "name": each.node.origin.name, "bytes made": each.made}
+        details["results"] = ", ".join(str(value.type) for value in each.node.outputs)
+        events.append(_complete("core ops", each.node.op, each.start - begun, each.end - begun, details))
     events += [_counted(each.end - begun, each.live) for each in outer]
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
@@ -95,9 +99,17 @@ def _by_origin(run: Sequence[_Slice]) -> list[list[_Slice]]:
     return groups
 
 
-def _complete(track: str, name: str, start: float, end: float, told: Mapping[str, Any]) -> dict[str, Any]:
+def _complete(track: str, name: str, start: float, end: float, details: Mapping[str, Any]) -> dict[str, Any]:
     times = {"ts": _microseconds(start), "dur": _microseconds(end - start)}
-    return {"ph": "X", "cat": track, "name": name, "pid": _PROCESS, "tid": _TRACKS[track], **times, "args": dict(told)}
+    return {
+        "ph": "X",
+        "cat": track,
+        "name": name,
+        "pid": _PROCESS,
+        "tid": _TRACKS[track],
+        **times,
+        "args": dict(details),
+    }
 
 
 def _counted(at: float, live: int) -> dict[str, Any]:

@@ -79,9 +79,9 @@ class Watched:
 
 
 class ModelCall(Protocol):
-    """How a watched model is called; gives what it returns. `observer` is told of every node that runs.
+    """How a watched model is called; gives what it returns. `observer` is called for every node that runs.
 
-    With `fused` nobody is told of nodes, so that targets run whole segments; what is lowered late is not noted then.
+    With `fused`, nodes are not observed: targets run whole segments, and what is lowered late is not noted.
     """
 
     def __call__(self, arguments: CallArguments, observer: Observer | None = None, *, fused: bool = False) -> Any: ...

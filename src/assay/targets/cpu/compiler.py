@@ -77,8 +77,8 @@ def _words(text: str) -> list[str]:
 
 def _identified(path: str, flags: Sequence[str]) -> Compiler:
     programs = (path, *(shutil.which(flag) for flag in flags if not flag.startswith("-")))  # as in CC="ccache gcc"
-    told = [f"{os.path.realpath(each)} {_facts(each)}" for each in programs if each is not None]
-    return Compiler(path, " ".join([*told, *flags]), tuple(flags))
+    identities = [f"{os.path.realpath(each)} {_facts(each)}" for each in programs if each is not None]
+    return Compiler(path, " ".join([*identities, *flags]), tuple(flags))
 
 
 def _facts(path: str) -> str:

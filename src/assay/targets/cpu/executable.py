@@ -171,7 +171,7 @@ class CpuExecutable:
     def _observed(
         self, inputs: Sequence[Any], observer: Observer, allowance: Allowance | None
     ) -> tuple[tuple[Any, ...], Run]:
-        """Run the unfused program in which every value is an output, and tell of its nodes in order."""
+        """Run the unfused program in which every value is an output, and call the observer for its nodes in order."""
         with self._lock:
             if self._plain is None:
                 made = tuple(value for node in self.graph.nodes for value in node.outputs)

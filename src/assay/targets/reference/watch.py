@@ -1,4 +1,4 @@
-"""What accompanies a run of the oracle: who is told of each node, and what the run may take."""
+"""What accompanies a run of the oracle: its observer, and what it may take in time and memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Env: TypeAlias = dict[Any, Any]
 
 
 class Watch:
-    """What accompanies a run: who is told of each node, and what the run may take."""
+    """The observer of a run, and what the run may take."""
 
     __slots__ = ("_bytes", "allowance", "observer")
 

@@ -38,7 +38,7 @@ class Emitter:
 
 @dataclass(frozen=True, slots=True)
 class KernelTable:
-    """All that a planner is told of a target. An op without an emitter is elementwise, or has no kernel."""
+    """All that a planner knows about a target. An op without an emitter is elementwise, or has no kernel."""
 
     writer: Writer
     emitters: dict[str, Emitter] = field(default_factory=dict[str, Emitter])

@@ -30,7 +30,7 @@ class Loops:
 
     @property
     def numbers(self) -> list[Dim]:
-        """What a kernel is told: the outer sizes, then each operand's strides, the inner one last."""
+        """The numbers that a kernel gets: the outer sizes, then each operand's strides, the inner one last."""
         strides = [
             stride
             for outer, inner in zip(self.outer_strides, self.inner_strides, strict=True)

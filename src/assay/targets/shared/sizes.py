@@ -1,4 +1,4 @@
-"""Sizes as data: dims that a machine computes from the symbols when it is told them."""
+"""Sizes as data: dims that the machine computes from the symbols at run time."""
 
 from __future__ import annotations
 

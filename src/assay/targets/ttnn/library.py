@@ -84,8 +84,8 @@ class Library:
 
     def about(self) -> About:
         """What the library says of itself."""
-        told = self._ask("about")
-        return About(told["version"], told["arch"], told["chips"], tuple(told["grid"]), told["dram"], told["l1"])
+        reply = self._ask("about")
+        return About(reply["version"], reply["arch"], reply["chips"], tuple(reply["grid"]), reply["dram"], reply["l1"])
 
     def converted(self, array: Array, dtype: str) -> Array:
         """A float32 array as the library's host code rounds it to one of its dtypes."""
@@ -98,11 +98,11 @@ class Library:
         self, steps: Sequence[Any], inputs: Sequence[tuple[int, Sequence[int], str, str]]
     ) -> Checked | RefusedCall:
         """Have every step of a program checked, on inputs (number, shape, dtype, layout) that hold nothing."""
-        told = self._ask("check", steps=list(steps), inputs=[list(each) for each in inputs])
-        if "refused" in told:
-            return RefusedCall(told["refused"], told["step"])
-        specs = tuple(tuple(None if spec is None else _spec(spec) for spec in step) for step in told["specs"])
-        return Checked(specs, tuple((dram, l1) for dram, l1 in told["memory"]))
+        reply = self._ask("check", steps=list(steps), inputs=[list(each) for each in inputs])
+        if "refused" in reply:
+            return RefusedCall(reply["refused"], reply["step"])
+        specs = tuple(tuple(None if spec is None else _spec(spec) for spec in step) for step in reply["specs"])
+        return Checked(specs, tuple((dram, l1) for dram, l1 in reply["memory"]))
 
     def close(self) -> None:
         """End the process."""
@@ -114,17 +114,19 @@ class Library:
         return self._worker.pid
 
     def _ask(self, do: str, **request: Any) -> Any:
-        told: list[Any] = [do]
+        last: list[Any] = [do]
         try:
-            return self._worker.ask({"do": do, **request}, told=lambda message: told.__setitem__(0, message), what=do)
+            return self._worker.ask(
+                {"do": do, **request}, on_message=lambda message: last.__setitem__(0, message), what=do
+            )
         except WorkerFailed as error:
-            failed = LibraryFailed(f"the library ttnn failed in {told[0]}: {error.message}", where=str(told[0]))
-            failed.op = str(told[0])
+            failed = LibraryFailed(f"the library ttnn failed in {last[0]}: {error.message}", where=str(last[0]))
+            failed.op = str(last[0])
             raise failed from error
 
 
-def _spec(told: Sequence[Any]) -> Spec:
-    shape, dtype, layout, buffer, memory = told
+def _spec(fields: Sequence[Any]) -> Spec:
+    shape, dtype, layout, buffer, memory = fields
     return Spec(tuple(shape), dtype, layout, buffer, memory)
 
 

@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable
 from typing import Any, cast
 
-Tell = Callable[[Any], None]
+Send = Callable[[Any], None]
 
 
 class Refused(Exception):
@@ -34,7 +34,7 @@ def said(error: BaseException) -> str:
     return " ".join((found.group(1) if found else text).split()) or type(error).__name__
 
 
-def serve(mesh: list[int], small: int) -> Callable[[Any, Tell], Any]:
+def serve(mesh: list[int], small: int) -> Callable[[Any, Send], Any]:
     """Open the card, a mesh of chips, with `small` bytes of each core's memory for small things."""
     # The library writes notes into the working folder, and must not be imported as a folder of it.
     os.chdir(tempfile.mkdtemp(prefix="assay-ttnn-"))
@@ -53,15 +53,15 @@ class OpenCard:
     def __init__(self, ttnn: Any, device: Any) -> None:
         self.ttnn, self.device = ttnn, device
 
-    def answer(self, request: dict[str, Any], tell: Tell) -> Any:
+    def answer(self, request: dict[str, Any], send: Send) -> Any:
         """The reply to a request; {"refused": what the library said, "step": where} if it did not take it."""
         kind = request.pop("do")
         try:
-            return getattr(self, f"do_{kind}")(tell, **request)
+            return getattr(self, f"do_{kind}")(send, **request)
         except Refused as refused:
             return {"refused": str(refused), "step": refused.step}
 
-    def do_about(self, tell: Tell) -> Any:
+    def do_about(self, send: Send) -> Any:
         """What the library says of itself and of the card."""
         from importlib.metadata import version
 
@@ -75,13 +75,13 @@ class OpenCard:
             "l1": self._memory("L1", "total_bytes_per_bank"),
         }
 
-    def do_convert(self, tell: Tell, array: Any, dtype: str) -> Any:
+    def do_convert(self, send: Send, array: Any, dtype: str) -> Any:
         """An array in a dtype of the library's and back, as the library's host code converts it."""
-        tell(f"Tensor({dtype})")
+        send(f"Tensor({dtype})")
         tensor = self._guarded(-1, lambda: self.ttnn.Tensor(array, self._named(dtype), None, self.ttnn.TILE_LAYOUT))
         return self._array(tensor)
 
-    def do_check(self, tell: Tell, steps: list[Any], inputs: list[Any]) -> Any:
+    def do_check(self, send: Send, steps: list[Any], inputs: list[Any]) -> Any:
         """Run a program on inputs of which only the specs (number, shape, dtype, layout) are given, and forget all.
 
         The reply has the specs of what each step gave, and the bytes of the card's memory before and after each.
@@ -89,12 +89,12 @@ class OpenCard:
         values: dict[int, Any] = {}
         try:
             for number, shape, dtype, layout in inputs:
-                tell("allocate")
+                send("allocate")
                 values[number] = self._guarded(-1, lambda s=shape, d=dtype, o=layout: self._allocated(s, d, o))
             specs: list[Any] = []
             memory = [self._used()]
             for at, step in enumerate(steps):
-                self._take(tell, at, step, values)
+                self._take(send, at, step, values)
                 specs.append([self._spec(values[number]) for number in step["results"] if number in values])
                 memory.append(self._used())
         finally:
@@ -103,9 +103,9 @@ class OpenCard:
 
     # --- steps
 
-    def _take(self, tell: Tell, at: int, step: Any, values: dict[int, Any]) -> None:
+    def _take(self, send: Send, at: int, step: Any, values: dict[int, Any]) -> None:
         """One call; then what nobody reads any more is freed."""
-        tell(step["op"])
+        send(step["op"])
         found = self._guarded(at, lambda: self._called(self._named(step["op"]), step, values))
         results = found if type(found) in (list, tuple) else [found]
         values.update({number: results[place] for place, number in enumerate(step["results"])})

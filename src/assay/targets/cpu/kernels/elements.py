@@ -1,4 +1,4 @@
-"""What kernels' templates must be told of the elements that they work on, and what must hold for them to work."""
+"""Definitions that kernels' templates need for the elements that they work on, and what must hold for them to work."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def is_narrow(dtype: DType) -> bool:
 
 
 def arithmetic(dtype: DType) -> dict[str, str]:
-    """What c/lanes.h must be told of elements of `dtype`. Integers wrap, so their sign does not matter."""
+    """The definitions that c/lanes.h needs for elements of `dtype`. Integers wrap, so their sign does not matter."""
     if is_narrow(dtype):
         return {"T": "uint16_t", "ACC": "float", dtype.name.upper(): ""}
     kind = scalar.ctype(dtype) if dtype.is_float else scalar.bits(dtype)
@@ -163,7 +163,7 @@ def multiply_plain(p: Planner, x: View, matrix: View, out: View) -> None:
 
 
 def _multiply(p: Planner, x: View, right: View, strides: Sequence[Dim], out: View, columns: Dim, **words: str) -> None:
-    """x has two batch axes; `strides` are those of the right side, and `words` what c/gemm.h must be told of it."""
+    """x has two batch axes; `strides` are those of the right side, `words` the definitions of c/gemm.h for it."""
     rows = product(x.shape[:-1])
     row_grain, col_grain = grains(rows, columns)
     p.step(
