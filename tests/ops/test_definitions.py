@@ -204,6 +204,12 @@ def test_targets_own_ops_that_fall_apart_into_core_ops() -> None:
     assert all(definition.name.startswith("cpu.") for definition in CPU_OPS)
 
 
+def test_the_signatures_of_the_builder_are_up_to_date() -> None:
+    tool = runpy.run_path(str(ROOT / "tools" / "corestub.py"))
+    found = (ROOT / "src" / "assay" / "ops" / "core_ops.pyi").read_text()
+    assert found == tool["stub"](), "run python tools/corestub.py"
+
+
 def test_the_op_table_in_the_docs_is_up_to_date() -> None:
     tool = runpy.run_path(str(ROOT / "tools" / "optable.py"))
     assert (ROOT / "docs" / "ops.md").read_text() == tool["table"](), "run python tools/optable.py"

@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from assay.ops.definitions.reduction import lowest_of
 from assay.ops.registry import Compute, Sample, Samples, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import unknown
+
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,17 +145,19 @@ def _counts(sizes: Sequence[int], along: Sequence[WindowAxis], include_pad: bool
 # --- what the decompositions share
 
 
-def _windows(b: Any, x: Any, line: WindowAxis, axis: int, size: Any) -> Any:
+def _windows(b: Builder, x: Any, line: WindowAxis, axis: int, size: Any) -> Any:
     """The windows over one padded axis, whose size without padding is `size`: (…, count, kernel, …)."""
     views = b.window(x, axis=axis, size=line.kernel, stride=line.stride, dilation=line.dilation)
     if not line.ceil or line.after + line.extra < line.span:
         return views
-    reached = size + line.before if isinstance(size, int) else b.add(size, line.before)
-    limit = -(-reached // line.stride) if isinstance(size, int) else b.div(b.add(reached, line.extra), line.stride)
+    if isinstance(size, int):
+        limit = -(-(size + line.before) // line.stride)
+    else:
+        limit = b.div(b.add(b.add(size, line.before), line.extra), line.stride)
     return b.slice(views, [0], b.vector(limit), [1], axes=(axis,))
 
 
-def _pad_parts(b: Any, x: Any, along: Sequence[WindowAxis], fill: Any, beyond: Any) -> Any:
+def _pad_parts(b: Builder, x: Any, along: Sequence[WindowAxis], fill: Any, beyond: Any) -> Any:
     """x padded by `fill`, and by `beyond` where a last window reaches further."""
     before, after = [line.before for line in along], [line.after for line in along]
     padded = b.pad(x, (0, 0, *before, 0, 0, *after), fill) if any((*before, *after)) else x
@@ -160,7 +165,7 @@ def _pad_parts(b: Any, x: Any, along: Sequence[WindowAxis], fill: Any, beyond: A
     return b.pad(padded, (*(0,) * (len(along) + 2), 0, 0, *extra), beyond) if any(extra) else padded
 
 
-def _fold_parts(b: Any, x: Any, along: Sequence[WindowAxis], reduction: str, fill: Any, beyond: Any) -> Any:
+def _fold_parts(b: Builder, x: Any, along: Sequence[WindowAxis], reduction: str, fill: Any, beyond: Any) -> Any:
     result = _pad_parts(b, x, along, fill, beyond)
     for axis, line in enumerate(along, start=2):
         views = _windows(b, result, line, axis, b.size(x, axis))
@@ -186,7 +191,7 @@ def _window_samples(**attrs: Any) -> Samples:
 # --- the ops
 
 
-def _max_pool_parts(b: Any, x: Any, **windows: Any) -> Any:
+def _max_pool_parts(b: Builder, x: Any, **windows: Any) -> Any:
     lowest = lowest_of(b.dtype(x).numpy)
     return _fold_parts(b, x, lines(**windows), "reduce_max", lowest, lowest)
 
@@ -206,7 +211,7 @@ def max_pool(
     return _fold(x, along, lowest_of(x.dtype), np.maximum)
 
 
-def _all_windows(b: Any, x: Any, along: Sequence[WindowAxis], fill: Any) -> Any:
+def _all_windows(b: Builder, x: Any, along: Sequence[WindowAxis], fill: Any) -> Any:
     """All windows of x with their content along one last axis: (N, C, out…, places)."""
     rank = len(along)
     views = _pad_parts(b, x, along, fill, fill)
@@ -218,7 +223,7 @@ def _all_windows(b: Any, x: Any, along: Sequence[WindowAxis], fill: Any) -> Any:
     return b.reshape(b.transpose(views, perm=(*outside, *range(3, 3 + 2 * rank, 2))), b.vector(*sizes, places))
 
 
-def _positions_parts(b: Any, x: Any, **windows: Any) -> Any:
+def _positions_parts(b: Builder, x: Any, **windows: Any) -> Any:
     along = lines(**windows)
     largest = b.max_pool(x, **windows)
     sizes = [b.size(x, axis) for axis in range(2, b.rank(x))]
@@ -280,7 +285,7 @@ def max_pool_positions(
     return best, found
 
 
-def _average_parts(b: Any, x: Any, *, include_pad: bool, **windows: Any) -> Any:
+def _average_parts(b: Builder, x: Any, *, include_pad: bool, **windows: Any) -> Any:
     along = lines(**windows)
     total = _fold_parts(b, x, along, "reduce_sum", 0, 0)
     if not windows["ceil"] and (include_pad or not any(windows["pads"])):
@@ -319,7 +324,7 @@ def average_pool(
     return _fold(x, along, 0, np.add) / _counts(x.shape[2:], along, include_pad)
 
 
-def _lp_parts(b: Any, x: Any, *, p: float, **windows: Any) -> Any:
+def _lp_parts(b: Builder, x: Any, *, p: float, **windows: Any) -> Any:
     powers = b.square(x) if p == 2 else b.pow(b.abs(x), p)
     total = _fold_parts(b, powers, lines(**windows), "reduce_sum", 0, 0)
     return b.sqrt(total) if p == 2 else b.pow(total, 1 / p)

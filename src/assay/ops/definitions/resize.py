@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from assay.ops.parts import check_among, converted, working
 from assay.ops.registry import Compute, FactMissing, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import axes_of
+
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
 
 
 @dataclass(frozen=True)
@@ -180,7 +183,7 @@ def _size_of(dim: Dim) -> int:
     return dim
 
 
-def _resize_parts(b: Any, x: Any, sizes: Any, *, axes: Sequence[int], extrapolation: float, **attrs: Any) -> Any:
+def _resize_parts(b: Builder, x: Any, sizes: Any, *, axes: Sequence[int], extrapolation: float, **attrs: Any) -> Any:
     rank, dtype = b.rank(x), b.dtype(x)
     places = axes_of(axes, rank)
     new = b.ints(sizes, "sizes")
