@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from assay.evidence.compare.arrays import epsilon
 from assay.ir import dtypes
 from assay.ir.graph import Graph
@@ -27,7 +29,7 @@ def compiled_on(target: Target, graph: Graph) -> Program:
     return compiled(optimized(graph, "exact"), settings_for(target)).program
 
 
-def tolerance(target: Target, f32: float) -> dict[str, float]:
+def tolerance(target: Target, f32: float) -> dict[str, Any]:
     """The relative and absolute tolerance of results of f32: wider if the target rounds to a narrower dtype."""
     rounds_to = target.traits.rounds_to
     coarse = 1.0 if rounds_to is None else epsilon(rounds_to) / epsilon(dtypes.f32)

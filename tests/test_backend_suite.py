@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from typing import Any, cast
 
 import numpy as np
 import onnx.backend.test
@@ -15,7 +16,7 @@ from assay.evidence.conformance.run import LIMITATIONS
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # the suite's own arithmetic overflows on purpose
-    suite = onnx.backend.test.BackendTest(assay.onnx_backend, __name__)
+    suite = onnx.backend.test.BackendTest(cast(Any, assay.onnx_backend), __name__)
 
 for limitation in LIMITATIONS:
     suite.exclude(f"^{limitation.pattern}_cpu$")

@@ -69,18 +69,24 @@ def one(op: str, inputs: dict[str, Any], outputs: int = 1, **attrs: Any) -> onnx
 
 
 F = np.float32
+
+
+def floats(*values: float) -> Any:
+    return np.array(values, F)
+
+
 HUGE = np.array([1 << 20, 1 << 20])
 BLOW_UPS: dict[str, Callable[[], onnx.ModelProto]] = {
-    "expand": lambda: one("Expand", {"x": F([1]), "s": HUGE}),
-    "tile": lambda: one("Tile", {"x": F([[1]]), "r": HUGE}),
-    "pad": lambda: one("Pad", {"x": F([1]), "p": np.array([1 << 40, 0])}),
+    "expand": lambda: one("Expand", {"x": floats(1), "s": HUGE}),
+    "tile": lambda: one("Tile", {"x": floats(1).reshape(1, 1), "r": HUGE}),
+    "pad": lambda: one("Pad", {"x": floats(1), "p": np.array([1 << 40, 0])}),
     "range": lambda: one("Range", {"a": np.array(0), "b": np.array(1 << 60), "d": np.array(1)}),
     "constant of shape": lambda: one("ConstantOfShape", {"s": HUGE}),
-    "one-hot": lambda: one("OneHot", {"i": np.array([1]), "d": np.array(1 << 50), "v": F([0, 1])}),
+    "one-hot": lambda: one("OneHot", {"i": np.array([1]), "d": np.array(1 << 50), "v": floats(0, 1)}),
     "broadcast": lambda: one("Add", {"x": np.zeros((1 << 16, 1), F), "y": np.zeros((1, 1 << 16), F)}),
     "matmul": lambda: one("MatMul", {"x": np.zeros((1 << 16, 1), F), "y": np.zeros((1, 1 << 16), F)}),
     "gather": lambda: one("Gather", {"x": np.zeros((1, 1 << 16), F), "i": np.zeros(1 << 16, np.int64)}),
-    "resize": lambda: one("Resize", {"x": np.zeros((1, 1, 2, 2), F), "r": F([]), "s": F([1, 1, 1e6, 1e6])}),
+    "resize": lambda: one("Resize", {"x": np.zeros((1, 1, 2, 2), F), "r": floats(), "s": floats(1, 1, 1e6, 1e6)}),
 }
 
 
@@ -106,9 +112,9 @@ def test_sizes_that_only_a_run_tells_are_refused_too() -> None:
         [helper.make_empty_tensor_value_info("y")],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
-    assert run(model, x=F([1]), s=np.array([2, 3]))[0].shape == (2, 3)
+    assert run(model, x=floats(1), s=np.array([2, 3]))[0].shape == (2, 3)
     with pytest.raises(LimitExceeded, match="culprit"):
-        run(model, x=F([1]), s=HUGE)
+        run(model, x=floats(1), s=HUGE)
 
 
 def test_a_loop_that_never_ends_is_stopped() -> None:
@@ -122,7 +128,7 @@ def test_a_loop_that_never_ends_is_stopped() -> None:
             }>
         }"""
     with pytest.raises(LimitExceeded, match="ran 2000 times"):
-        run(onnx.parser.parse_model(text), x=F([1]))
+        run(onnx.parser.parse_model(text), x=floats(1))
 
 
 def test_deeply_nested_protobuf_is_refused() -> None:

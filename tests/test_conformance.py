@@ -49,7 +49,7 @@ DIFFER: dict[str, tuple[Any, Any]] = {
     "NaN expected": (f32(1), f32(NAN)),
     "other Inf": (f32(INF), f32(-INF)),
     "Inf for a large number": (f32(INF), f32(3e38)),
-    "dtype": (np.float64([1]), f32(1)),
+    "dtype": (np.array([1], np.float64), f32(1)),
     "integer dtype": (np.array([1], np.int32), np.array([1])),
     "shape": (f32(1), f32(1).reshape(1, 1)),
     "rank 0": (f32(1), np.array(1, F)),

@@ -21,8 +21,9 @@ def public_types(source: str) -> Iterator[str]:
 def _defined(node: ast.AST) -> str | None:
     if isinstance(node, ast.ClassDef):
         return node.name
-    is_alias = isinstance(node, ast.AnnAssign) and "TypeAlias" in ast.unparse(node.annotation)
-    return node.target.id if is_alias and isinstance(node.target, ast.Name) else None
+    if not isinstance(node, ast.AnnAssign) or "TypeAlias" not in ast.unparse(node.annotation):
+        return None
+    return node.target.id if isinstance(node.target, ast.Name) else None
 
 
 def test_no_two_public_types_have_the_same_name() -> None:

@@ -174,7 +174,7 @@ assay.InferenceSession(h.make_model(graph).SerializeToString()).run(None, {"x": 
 def of_extra(extra: str) -> set[str]:
     """The distributions that an extra asks for, and those that these ask for."""
     direct = [Requirement(each).name for each in OFFERED[extra]]
-    found = {canonicalize_name(each) for each in direct}
+    found: set[str] = {canonicalize_name(each) for each in direct}
     for each in direct:
         try:
             requires = distribution(each).requires or []

@@ -77,7 +77,7 @@ def test_run_gives_the_outputs_that_onnxruntime_gives(names: list[str] | None) -
     model = PLAIN.replace(", bool flag", "")
     feeds = {key: value for key, value in FEEDS.items() if key != "flag"}
     mine = session(model).run(names, feeds)
-    theirs = onnxruntime.InferenceSession(data(model), providers=["CPUExecutionProvider"]).run(names, feeds)
+    theirs: Any = onnxruntime.InferenceSession(data(model), providers=["CPUExecutionProvider"]).run(names, feeds)
     assert isinstance(mine, list)
     for a, b in zip(mine, theirs, strict=True):
         assert a.dtype == b.dtype

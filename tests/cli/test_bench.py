@@ -380,7 +380,8 @@ def hang(task: ContestantTask) -> Handler:
 
 @pytest.fixture
 def task(model: Path, tmp_path: Path) -> ContestantTask:
-    np.savez(tmp_path / "inputs.npz", **{"0": np.zeros((2, 3), np.float32)})
+    arrays: dict[str, Any] = {"0": np.zeros((2, 3), np.float32)}
+    np.savez(tmp_path / "inputs.npz", **arrays)
     return ContestantTask("onnxruntime", Material(BenchModel("m", model), tmp_path, onnx=model), 1, "reference")
 
 

@@ -108,7 +108,7 @@ def test_neighbours_are_one_ulp_apart(dtype: dtypes.DType) -> None:
 
 
 def test_ulps_are_counted_across_zero() -> None:
-    tiny = np.finfo(np.float32).smallest_subnormal
+    tiny = float(np.finfo(np.float32).smallest_subnormal)
     assert ulp_distance(f32(tiny), f32(-tiny)).tolist() == [2.0]
     assert ulp_distance(f32(0.0), f32(-0.0)).tolist() == [0.0]
     assert ulp_distance(np.array([-1.7e308]), np.array([1.7e308]))[0] > 1.8e19

@@ -13,6 +13,7 @@ pytest.importorskip("expecttest")
 
 import torch
 from deadly_opinfo import deadly
+from torch.utils._pytree import tree_leaves
 from typer.testing import CliRunner
 
 from assay.cli import app
@@ -158,8 +159,8 @@ NAN, INF = float("nan"), float("inf")
 def test_rounding_does_not_excuse_other_nans_and_infinities(
     mine: list[float], eager: list[float], exact: list[float], fine: bool
 ) -> None:
-    outcomes = [_outcome(torch.tensor(each)) for each in (mine, eager)]
-    assert no_farther(*outcomes, _outcome(torch.tensor(exact, dtype=F64)), (0.0, 0.0)) is fine
+    ours, theirs = (_outcome(torch.tensor(each)) for each in (mine, eager))
+    assert no_farther(ours, theirs, _outcome(torch.tensor(exact, dtype=F64)), (0.0, 0.0)) is fine
 
 
 def test_results_of_integers_are_judged_by_f64_too() -> None:
@@ -175,7 +176,7 @@ def test_copies_share_nothing_and_keep_strides() -> None:
     base = torch.arange(12.0).reshape(3, 4)
     inputs = (base.t(), (base[:1].expand(3, 4), base, base), {"s": torch.tensor(1.0, requires_grad=True)})
     copy = fresh(inputs)
-    flat, others = torch.utils._pytree.tree_leaves(inputs), torch.utils._pytree.tree_leaves(copy)
+    flat, others = tree_leaves(inputs), tree_leaves(copy)
     for mine, theirs in zip(others, flat, strict=True):
         assert torch.equal(mine, theirs)
         assert mine.stride() == theirs.stride()

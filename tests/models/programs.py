@@ -33,7 +33,7 @@ def rapidocr(folder: Path) -> Any:
     draw = ImageDraw.Draw(image)
     draw.text((30, 30), TEXT, fill="black", font=ImageFont.load_default(40))
     draw.text((30, 120), "Price: 42.50", fill="black", font=ImageFont.load_default(32))
-    found = RapidOCR()(np.asarray(image))
+    found: Any = RapidOCR()(np.asarray(image))
     return {"words": list(found.txts), "scores": list(found.scores), "boxes": np.array(found.boxes).tolist()}
 
 

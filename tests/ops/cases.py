@@ -43,7 +43,7 @@ def told(definition: OpDef, dtype: DType, sample: Sample) -> str:
     return f"{definition.name} {dtype} {shapes} {dict(sample.attrs)}"
 
 
-def allowed(definition: OpDef, sample: Sample, wanted: Any, dtype: DType | None = None) -> dict[str, float]:
+def allowed(definition: OpDef, sample: Sample, wanted: Any, dtype: DType | None = None) -> dict[str, Any]:
     """The op's tolerance for this result, in units of its own or another dtype."""
     if not isinstance(wanted, np.ndarray):
         return {}

@@ -161,7 +161,7 @@ def test_exact_mode_is_precise_mode_rounded(definition: OpDef) -> None:
             assert found.ok or one_off, f"{told(definition, dtype, sample)}: {found}"
 
 
-def stated(definition: OpDef, sample: Sample, wanted: Any) -> dict[str, float]:
+def stated(definition: OpDef, sample: Sample, wanted: Any) -> dict[str, Any]:
     """The op's tolerance in the coarsest dtype that its attributes name."""
     named = [attr for attr in sample.attrs.values() if isinstance(attr, DType) and attr.is_float]
     coarsest = max(named, key=epsilon, default=None)

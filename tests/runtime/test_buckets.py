@@ -182,7 +182,7 @@ def feeds_of(graph: Graph, length: int) -> dict[str, Any]:
     for name, value in zip(graph.input_names, graph.inputs, strict=True):
         kind = value.type
         assert isinstance(kind, TensorType)
-        shape = [length if dim == N else dim for dim in kind.shape or ()]
+        shape: list[Any] = [length if dim == N else dim for dim in kind.shape or ()]
         feeds[name] = (
             rng.normal(size=shape).astype(np.float32)
             if kind.dtype is f32
@@ -328,6 +328,7 @@ def test_what_a_rule_allows_is_exact(op: str) -> None:
         assert any(mine.shape != array.shape for mine, array in zip(padded, inputs, strict=True)) or sizes["n"] % 7 == 0
         for value, right, found in zip(graph.outputs, program.run(inputs), program.run(padded), strict=True):
             shape = _shape_at(value, sizes)
+            assert shape is not None
             assert shape == right.shape
             corner = found[tuple(map(slice, shape))]
             if right.dtype.kind == "f":  # sums may be in another order

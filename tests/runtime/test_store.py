@@ -294,7 +294,7 @@ def test_what_was_left_unfinished_is_removed(store: Store) -> None:
     old, young = store.folder / "old.unfinished", store.folder / "young.unfinished"
     for path in (old, young):
         path.write_bytes(b"half")
-    os.utime(old, (time.time() - 7200,) * 2)
+    os.utime(old, (time.time() - 7200, time.time() - 7200))
     store.put(KEY, b"content")
     assert not old.exists()
     assert young.exists()

@@ -94,7 +94,7 @@ def test_what_depends_on_parameters_alone_runs_once() -> None:
         for _ in range(3):
             fast(x)
         assert not runs
-        model.weight += 1
+        model.weight.add_(1)
         fast(x)
         assert len(runs) == 1
 
@@ -118,6 +118,7 @@ class Cache(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        self.keys: torch.Tensor
         self.register_buffer("keys", torch.zeros(1, 6, 4))
 
     def forward(self, x: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
@@ -383,7 +384,7 @@ def test_sizes_come_back_as_numbers_and_one_graph_serves_all() -> None:
 
 def test_unbacked_symbols() -> None:
     def function(x: torch.Tensor, n: torch.Tensor) -> tuple[Any, ...]:
-        size = n.sum().item()
+        size: Any = n.sum().item()
         torch._check(size >= 2)
         torch._check(size <= 100)
         found = torch.nonzero(x)

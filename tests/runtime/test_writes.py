@@ -10,7 +10,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -97,7 +97,7 @@ def written_somewhere(draw: random.Random, tensors: list[torch.Tensor]) -> None:
     last = len(array) - 1
     at = draw.choice([draw.randint(0, last), min(draw.randint(0, 9000), last), max(last - draw.randint(0, 9000), 0)])
     at -= at % 4 == 3
-    draw.choice(WAYS)(memoryview(array), at, array[at] ^ draw.randint(1, 127 if at % 4 == 2 else 255))
+    draw.choice(WAYS)(memoryview(cast(Any, array)), at, array[at] ^ draw.randint(1, 127 if at % 4 == 2 else 255))
 
 
 @pytest.mark.parametrize("tracked", [pytest.param(True, marks=needs_kernel), False])
@@ -155,7 +155,8 @@ def _file(tensor: torch.Tensor) -> torch.Tensor:
 @needs_kernel
 @pytest.mark.parametrize("place", [_shared, _file])
 def test_nothing_is_kept_of_memory_that_others_can_write_to(place: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    model, x = nn.Module(), torch.zeros(1)
+    model: Any = nn.Module()
+    x = torch.zeros(1)
     model.w = nn.Parameter(place(torch.randn(50_000)))
     assert kernel().watch([piece(model.w)]) is None
     with torch.no_grad(), recording() as graphs:
@@ -172,7 +173,7 @@ def test_nothing_is_kept_of_memory_that_others_can_write_to(place: Callable[[tor
 def test_inference_tensors_are_watched() -> None:
     with torch.inference_mode(), recording() as graphs:
         w, x = torch.randn(50_000), torch.zeros(1)
-        holder = nn.Module()
+        holder: Any = nn.Module()
         holder.register_buffer("w", w)
         run = torch.compile(lambda x: x + holder.w * 2, backend="assay")
         run(x)

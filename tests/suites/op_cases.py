@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from ops.cases import allowed, outcome, told
@@ -17,6 +17,7 @@ from assay.ops.builder import Builder
 from assay.ops.registry import OpDef, Sample, widen
 from assay.targets.base import Target
 from assay.targets.reference import ReferenceTarget
+from assay.targets.reference.interpreter import Mode
 
 LEVELS = ("shapes", "symbols and fixed values")
 """What is known of the arguments where results are compared."""
@@ -88,7 +89,7 @@ def _floors(graph: Graph, inputs: list[Any], rounds_to: DType | None) -> list[An
     another integer of it, or another kind of float."""
     if rounds_to is None:
         return [None] * len(graph.outputs)
-    runs = [ReferenceTarget(mode).compile(graph).run(inputs) for mode in (rounds_to.name, "exact")]
+    runs = [ReferenceTarget(mode).compile(graph).run(inputs) for mode in (cast(Mode, rounds_to.name), "exact")]
     return [_floor(rough, exact) for rough, exact in zip(*runs, strict=True)]
 
 

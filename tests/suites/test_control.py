@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -22,7 +24,8 @@ def test_control_flow_runs_as_onnxruntime_runs_it(name: str, target: Target) -> 
     model = ALL[name].model
     ours, theirs = assay.InferenceSession(model, target=target.name), onnxruntime.InferenceSession(model)
     for feeds in ALL[name].feeds:
-        found, wanted = ours.run(None, dict(feeds)), theirs.run(None, dict(feeds))
+        found: Any = ours.run(None, dict(feeds))
+        wanted: Any = theirs.run(None, dict(feeds))
         for ours_, theirs_ in zip(found, wanted, strict=True):
             assert ours_.shape == theirs_.shape
             np.testing.assert_allclose(ours_, theirs_, **tolerance(target, 1e-5))

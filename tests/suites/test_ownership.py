@@ -11,7 +11,7 @@ import os
 import pickle
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ import torch
 from ops.cases import OPS, samples
 from torch import nn
 from torch.nn import functional as F  # noqa: N812
+from torch.utils._pytree import tree_leaves
 
 from assay.ir import dtypes
 from assay.ir.dims import symbol
@@ -43,6 +44,8 @@ def fresh() -> None:
 
 class Holder(nn.Module):
     """A parameter and a table, and what becomes of them."""
+
+    table: torch.Tensor
 
     def __init__(self, make: Callable[[Holder, torch.Tensor], Any]) -> None:
         super().__init__()
@@ -104,7 +107,7 @@ WRITES = {"add": _add, "fill": _fill, "data": _through_data, "numpy": _through_n
 
 
 def leaves(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in torch.utils._pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+    return [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def written(results: Any, write: Callable[[torch.Tensor], None]) -> None:
@@ -202,6 +205,7 @@ class Derived(nn.Module):
 class Buffered(nn.Module):
     def __init__(self) -> None:
         super().__init__()
+        self.w: torch.Tensor
         self.register_buffer("w", torch.randn(24, 16))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -270,7 +274,7 @@ def _read_from_a_file(model: nn.Module) -> None:
     array = weight(model).detach().numpy()
     if not array.flags.c_contiguous:
         array = array.transpose(0, 2, 3, 1)
-    with open("/dev/urandom", "rb") as file, memoryview(array.reshape(-1)[-4:].view(np.uint8)) as memory:
+    with open("/dev/urandom", "rb") as file, memoryview(cast(Any, array.reshape(-1)[-4:].view(np.uint8))) as memory:
         for at in (1, 5, 9):  # bytes of the mantissa
             file.readinto(memory[at : at + 1])
     array.reshape(-1)[-4:] += 1  # whatever was read
@@ -313,7 +317,7 @@ def _new_in_the_same_place(model: nn.Module) -> None:
 
 def _storage(model: nn.Module) -> None:
     with torch.no_grad():
-        weight(model).set_(torch.randn_like(weight(model)))
+        cast(Any, weight(model)).set_(torch.randn_like(weight(model)))
 
 
 def _swapped(model: nn.Module) -> None:
@@ -392,7 +396,7 @@ def test_gradients_follow_a_weight_that_was_changed_unseen() -> None:
             grads.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
         for ours, right in zip(*grads, strict=True):
             torch.testing.assert_close(ours, right, rtol=1e-3, atol=1e-4)
-        model[2].weight.data.view(-1)[step] += 5.0
+        cast(Any, model[2]).weight.data.view(-1)[step] += 5.0
 
 
 # --- copies, pickles, threads, forks

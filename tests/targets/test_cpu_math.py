@@ -102,7 +102,7 @@ def run(name: str, result: Any, *inputs: Array) -> Array:
 
 def sample(step: int = 20_011) -> Array:
     """f32 from all over the range, infinities and NaN included, with more of them around where functions bend."""
-    every = np.arange(0, 1 << 32, step, np.uint64).astype(np.uint32).view(np.float32)
+    every = np.arange(0, 1 << 32, step, dtype=np.uint64).astype(np.uint32).view(np.float32)
     ends = np.array([0, 1, 0x7FFFFF, 0x800000, 0x7F7FFFFF, 0x7F800000, 0x7FC00000, 0x3F800000], np.uint32)
     near = np.concatenate([np.linspace(-20, 20, 40_001), np.linspace(-110, 110, 20_001)]).astype(np.float32)
     return np.concatenate([every, near, ends.view(np.float32), -ends.view(np.float32)])

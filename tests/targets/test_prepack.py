@@ -46,8 +46,8 @@ def network(dtype: DType) -> Graph:
     each, grouped = b.input(TensorType(dtype, (20, 1, 3, 5))), b.input(TensorType(dtype, (12, 10, 3, 1)))
     point, weight = b.input(TensorType(dtype, (19, 12, 1, 1))), b.input(TensorType(dtype, (9, 9)))
 
-    def conv(value: object, w: object, stride: int, pads: tuple[int, ...], groups: int, bias: object = None) -> object:
-        return b.conv(value, w, bias, strides=(stride, 1), pads=pads, dilations=(1, 1), groups=groups)
+    def conv(x: Value, w: Value, stride: int, pads: tuple[int, ...], groups: int, bias: Value | None = None) -> Value:
+        return b.conv(x, w, bias, strides=(stride, 1), pads=pads, dilations=(1, 1), groups=groups)
 
     wide = b.relu(conv(x, first, 2, (1, 1, 1, 1), 1, bias))
     alone = conv(wide, each, 1, (1, 2, 1, 2), 20)
@@ -113,7 +113,7 @@ def quantised(scales: tuple[int, ...], *, turned: bool, zero: int | None, dtype:
     """A product with a dequantised weight, and something after it."""
     b = Builder()
     x = b.input(TensorType(dtypes.f32, (symbol("n"), 70)))
-    low, high = dtype.limits
+    low, high = map(int, dtype.limits)
     q = b.constant(RNG.integers(low, high, (35, 70) if turned else (70, 35)).astype(dtype.numpy))
     scale = b.constant(RNG.uniform(0.01, 0.1, scales).astype(np.float32))
     zeros = None if zero is None else b.constant(np.full(scales, zero, dtype.numpy))
@@ -261,7 +261,7 @@ def test_integer_convolutions_are_exact(dtype: DType, largest: int, kind: str) -
     assert str(made.outputs[0].type.dtype) == kind  # pyright: ignore
     program = placed_on(CpuTarget("exact", DEFAULT), packed)
     oracle = ReferenceTarget("exact", DEFAULT).compile(graph)
-    low, high = dtype.limits
+    low, high = map(int, dtype.limits)
     for fill in (None, low, high):
         x = RNG.integers(low, high + 1, (2, 12, 9, 14)) if fill is None else np.full((2, 12, 9, 14), fill)
         given = [x.astype(dtype.numpy), np.array(low if fill == high else high, dtype.numpy)]

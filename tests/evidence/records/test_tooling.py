@@ -179,7 +179,7 @@ def test_files_that_show_failures_go_along(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [{"breaks": 1}, {"gradient_count": 2, "gradients_right": 1}])
-def test_a_pass_that_contradicts_itself_is_refused(more: dict[str, int]) -> None:
+def test_a_pass_that_contradicts_itself_is_refused(more: dict[str, Any]) -> None:
     assert inconsistency(record(**more))
     assert not inconsistency(record())
 

@@ -73,7 +73,7 @@ def expected(case: Case) -> list[Any]:
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     session = ort.InferenceSession(model_of(case).SerializeToString(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, feeds_of(case))
+    return list(session.run(None, feeds_of(case)))
 
 
 def ours(case: Case, *, decomposed: bool = False, sizes_known: bool = True) -> tuple[Any, ...]:

@@ -74,7 +74,7 @@ def run(case: Case, *, decomposed: bool = False, mode: Any = "exact") -> list[An
 
 def peer(case: Case) -> list[Any]:
     session = onnxruntime.InferenceSession(model(case).SerializeToString(), providers=["CPUExecutionProvider"])
-    return session.run(None, {f"x{i}": value for i, value in enumerate(case.inputs)})
+    return list(session.run(None, {f"x{i}": value for i, value in enumerate(case.inputs)}))
 
 
 def assert_close(case: Case, actual: Any, expected: Any) -> None:

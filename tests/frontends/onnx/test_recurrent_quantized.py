@@ -72,7 +72,7 @@ def cases() -> list[Case]:
         rows.append(layer(direction=direction, lengths=[5, 2, 3], initial=True))
         rows.append(layer(direction=direction, length=12, lengths=[9, 1, 7], signed=True))
         rows.append(layer(direction=direction, peepholes=True, initial=True, clip=0.4))
-    steep = {"activation_alpha": [0.3, 0.7, 0.05], "activation_beta": [0.4]}
+    steep: dict[str, Any] = {"activation_alpha": [0.3, 0.7, 0.05], "activation_beta": [0.4]}
     rows += [
         layer(bias=False, length=1),
         layer(clip=0.3),

@@ -197,9 +197,9 @@ def model_of(case: Case) -> bytes:
 def test_an_old_version_means_what_onnxruntime_says(case: Case) -> None:
     model = model_of(case)
     feeds = {f"x{i}": np.asarray(a) for i, a in enumerate(case.inputs) if i not in case.fixed}
-    expected = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, feeds)
-    for options in ({}, {"decomposed": True}):
-        ours = assay.InferenceSession(model, **options).run(None, feeds)
+    expected: Any = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, feeds)
+    for decomposed in (False, True):
+        ours = assay.InferenceSession(model, decomposed=decomposed).run(None, feeds)
         for mine, theirs in zip(ours, expected, strict=True):
             assert mine.dtype == theirs.dtype
             assert mine.shape == theirs.shape

@@ -22,6 +22,7 @@ class Model(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.arange(3.0))
+        self.shift: Tensor
         self.register_buffer("shift", torch.ones(3))
         self.fixed = torch.tensor([1.0, 2.0, 3.0])
 

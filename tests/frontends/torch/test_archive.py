@@ -368,6 +368,9 @@ def test_shared_memory_of_weights_is_kept(tmp_path: Path) -> None:
         def __init__(self) -> None:
             super().__init__()
             self.a = nn.Parameter(torch.arange(6.0).reshape(2, 3))
+            self.b: torch.Tensor
+            self.none: torch.Tensor
+            self.turned: torch.Tensor
             self.register_buffer("b", self.a.detach()[1])
             self.register_buffer("none", torch.empty(0, 4))
             self.register_buffer("turned", torch.arange(6, dtype=torch.int16).reshape(2, 3).T)
@@ -386,6 +389,7 @@ def test_shared_memory_of_weights_is_kept(tmp_path: Path) -> None:
         assert type(read.state_dict[name]) is type(tensor)
     pointers = [read.state_dict[name].untyped_storage().data_ptr() for name in ("a", "b")]
     assert pointers[0] == pointers[1]
+    assert read.example_inputs is not None
     (example,) = read.example_inputs[0]
     assert torch.equal(example, torch.ones(2, 2))
     assert str(read.graph) == str(theirs.graph)

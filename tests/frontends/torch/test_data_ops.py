@@ -23,7 +23,7 @@ def fresh() -> None:
 
 def compiled(function: Callable[..., Any], **how: Any) -> Callable[..., Any]:
     """`function` through Assay, in one graph without any op that torch runs."""
-    options = {"strict": True, "cache": False}
+    options: dict[str, Any] = {"strict": True, "cache": False}
     return torch.compile(function, backend="assay", fullgraph=True, options=options, **how)
 
 
@@ -404,8 +404,8 @@ def test_an_optimizers_step(make: Callable[[Any], torch.optim.Optimizer]) -> Non
 
 
 TERMS: dict[str, Callable[..., Any]] = {
-    "addcmul": lambda x, y, z: torch._foreach_addcmul([x, y], [y, x], [z, z], [2, 3]),
-    "addcdiv": lambda x, y, z: torch._foreach_addcdiv([x, y], [y, x], [z, z], 2),
+    "addcmul": lambda x, y, z: torch._foreach_addcmul([x, y], [y, x], [z, z], [2, 3]),  # pyright: ignore[reportPrivateImportUsage]
+    "addcdiv": lambda x, y, z: torch._foreach_addcdiv([x, y], [y, x], [z, z], 2),  # pyright: ignore[reportPrivateImportUsage]
 }
 
 

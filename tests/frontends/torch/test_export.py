@@ -40,6 +40,8 @@ class Counter(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        self.calls: torch.Tensor
+        self.mean: torch.Tensor
         self.register_buffer("calls", torch.zeros((), dtype=torch.int64))
         self.register_buffer("mean", torch.zeros(3))
 

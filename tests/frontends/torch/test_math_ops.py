@@ -27,7 +27,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     return torch.compile(function, backend=torch_backend.backend, options={"strict": True})
 
 
-def agree(function: Callable[..., Any], *inputs: torch.Tensor, **tolerance: float) -> None:
+def agree(function: Callable[..., Any], *inputs: torch.Tensor, **tolerance: Any) -> None:
     """Assert that results and gradients are eager's."""
     outcomes: list[list[torch.Tensor]] = []
     for run in (function, compiled(function)):

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import enum
 import inspect
 import runpy
 import types
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import onnxruntime
 import pytest
@@ -69,7 +71,7 @@ ALL = [("", name, row) for name, row in MODULE.items()] + [
 
 @pytest.mark.parametrize(("owner", "name", "row"), ALL, ids=lambda value: value if isinstance(value, str) else "")
 def test_every_name_exists(owner: str, name: str, row: NameRow) -> None:
-    place = getattr(assay, owner) if owner else assay
+    place: Any = getattr(assay, owner) if owner else assay
     made = {"OrtArenaCfg": (0, 0, 0, 0), "OrtMemoryInfo": ("Cpu",)}
     found = hasattr(place(*made[owner]) if owner in made else place, name)
     assert found or name in getattr(place, "__annotations__", {})
@@ -81,7 +83,7 @@ REFUSED = [(owner, name) for owner, name, row in ALL if row.standing is Standing
 
 @pytest.mark.parametrize(("owner", "name"), REFUSED)
 def test_what_is_refused_raises_when_it_is_used(owner: str, name: str) -> None:
-    place = getattr(assay, owner) if owner else assay
+    place: Any = getattr(assay, owner) if owner else assay
     found = getattr(place, name)
     use = partial(setattr, place(), name, "something") if isinstance(found, property) else found
     with pytest.raises(Unsupported, match=name) as caught:
@@ -139,13 +141,13 @@ def test_options_have_the_same_defaults_and_keep_what_is_set(name: str) -> None:
     }
     assert len(kept) > 4
     for attribute, default in kept.items():
-        mine = getattr(ours, attribute)
-        assert (int(mine) if isinstance(mine, enum.Enum) else mine) == (
-            int(default) if is_enumeration(type(default)) else default
+        mine: Any = getattr(ours, attribute)
+        assert (int(cast(Any, mine)) if isinstance(mine, enum.Enum) else mine) == (
+            int(cast(Any, default)) if is_enumeration(type(default)) else default
         ), attribute
         other = {bool: True, int: 3, str: "word"}.get(type(default))
         if other is None:
-            other = list(type(mine))[-1]
+            other = list(cast(Any, type(mine)))[-1]
         setattr(ours, attribute, other)
         assert getattr(ours, attribute) == other
         assert getattr(type(ours)(**{attribute: other}), attribute) == other
@@ -154,7 +156,7 @@ def test_options_have_the_same_defaults_and_keep_what_is_set(name: str) -> None:
 
 
 def test_every_exception_is_there_under_its_name() -> None:
-    theirs = onnxruntime.capi.onnxruntime_pybind11_state
+    theirs = import_module("onnxruntime.capi.onnxruntime_pybind11_state")
     names = {
         name for name in dir(theirs) if inspect.isclass(kind := getattr(theirs, name)) and issubclass(kind, Exception)
     }

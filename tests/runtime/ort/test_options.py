@@ -271,7 +271,12 @@ def test_a_stopped_run_can_be_tried_again() -> None:
 
 def test_async_runs_report_on_a_thread_of_their_own() -> None:
     ready, told, done = assay.InferenceSession(MODEL), list[Any](), threading.Event()
-    ready.run_async(None, {"x": X}, lambda *a: (told.extend([*a, threading.current_thread()]), done.set()), "data")
+
+    def tell(*given: Any) -> None:
+        told.extend([*given, threading.current_thread()])
+        done.set()
+
+    ready.run_async(None, {"x": X}, tell, "data")
     assert done.wait(30)
     results, user_data, error, thread = told
     np.testing.assert_allclose(results[0], -np.exp(X), rtol=1e-6)

@@ -16,7 +16,7 @@ from typing import Any
 @cache
 def _libraries() -> Any:
     """The BLAS libraries of this process."""
-    import threadpoolctl
+    import threadpoolctl  # pyright: ignore[reportMissingTypeStubs]
 
     return threadpoolctl.ThreadpoolController().select(user_api="blas")  # pyright: ignore[reportUnknownMemberType]
 
