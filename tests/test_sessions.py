@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx.parser
 import onnxruntime
 import pytest
@@ -120,6 +122,22 @@ def test_options() -> None:
     assert "'reference'" in caught.value.hint
     with pytest.raises(NotFound, match="there is no mode 'sloppy'"):
         session(PLAIN, mode="sloppy")
+
+
+def test_options_take_what_their_documentation_says(tmp_path: Path) -> None:
+    options = assay.SessionOptions(cache=str(tmp_path / "kept"), disabled_passes=["fold", "cse"])
+    assert options.disabled_passes == ("fold", "cse")
+    assay.load(_saved(tmp_path), options)
+    assert any((tmp_path / "kept").rglob("*"))
+    for wrong in ({"cache": 1.5}, {"disabled_passes": "fold"}, {"disabled_passes": 3}):
+        with pytest.raises(assay.AssayError, match="takes a value of the kind"):
+            assay.SessionOptions(**wrong)
+
+
+def _saved(folder: Path) -> Path:
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[n] x) => (float[n] y) { y = Relu (x) }"""
+    onnx.save(onnx.parser.parse_model(text), folder / "model.onnx")
+    return folder / "model.onnx"
 
 
 def test_the_onnx_backend() -> None:

@@ -56,7 +56,7 @@ VersionOption = Annotated[
 
 @app.callback(epilog=_EPILOG, no_args_is_help=True)
 def options(
-    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; goes anywhere.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error; may stand anywhere.")] = False,
     version: VersionOption = False,
 ) -> None:
     """Run models, see where every op went, and find the first op that made a number wrong."""

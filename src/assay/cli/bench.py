@@ -90,7 +90,7 @@ def bench(
     cold: ColdOption = None,
     timeout: TimeoutOption = None,
     dim: DimOption = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run whose records FILE holds.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run whose records FILE holds.")] = False,
     picture: PictureOption = None,
     docs: DocsOption = None,
     listed: Annotated[bool, typer.Option("--list", help="Only list the models and suites of the zoo.")] = False,

@@ -48,7 +48,7 @@ def fuzz(
     workers: Annotated[int, count_option("--workers", least=0, help="How many processes (0: as many as cores).")] = 0,
     json: JsonOption = None,
 ) -> None:
-    """Make random programs and check that everybody who can run them agrees.
+    """Make random programs and check that all engines that can run them agree.
 
     Graphs of core ops: the oracle in several ways and onnxruntime. Torch programs: eager. ONNX models: onnxruntime and
     the reference evaluator of the onnx package.

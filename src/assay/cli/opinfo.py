@@ -51,7 +51,7 @@ def opinfo(
     timeout: Annotated[
         float, number_option("--timeout", most=MOST_SECONDS, help="Seconds that a group of samples may take.")
     ] = 300.0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run whose records FILE holds.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run whose records FILE holds.")] = False,
     docs: Annotated[
         Path | None,
         typer.Option("--docs", metavar="FILE", help="The page to write (docs/opinfo.md after a full run)."),

@@ -29,11 +29,11 @@ OutputOption = Annotated[
 TimeOption = Annotated[
     float | None,
     number_option(
-        "--time-limit", least=1e-9, most=MOST_SECONDS, metavar="SECONDS", help="Stop the run after that time."
+        "--time-limit", least=1e-9, most=MOST_SECONDS, metavar="SECONDS", help="Stop the run after this time."
     ),
 ]
 MemoryOption = Annotated[
-    str | None, typer.Option("--memory-limit", metavar="SIZE", help="What results may take, such as 1GiB.")
+    str | None, typer.Option("--memory-limit", metavar="SIZE", help="The most memory for results, such as 1GiB.")
 ]
 DisableOption = Annotated[
     list[str] | None,

@@ -29,7 +29,9 @@ TargetsOption = Annotated[
     list[str] | None,
     typer.Option("--targets", "-t", metavar=METAVAR, help=f"A target or a chain; may be repeated {DEFAULT}."),
 ]
-ModeOption = Annotated[Literal["eval", "train"], typer.Option("--mode", metavar="eval|train", help="What a case is.")]
+ModeOption = Annotated[
+    Literal["eval", "train"], typer.Option("--mode", metavar="eval|train", help="Evaluate, or do a training step.")
+]
 SizeOption = Annotated[
     Literal["small", "full"], typer.Option("--size", metavar="small|full", help="Which variant of the models.")
 ]
@@ -73,7 +75,7 @@ def sweep(
     memory: Annotated[
         float, number_option("--memory", most=MOST_GIB, metavar="GIB", help="Memory that a case may take.")
     ] = 20.0,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run whose records FILE holds.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run whose records FILE holds.")] = False,
     json: JsonOption = None,
 ) -> None:
     """Run models of the zoo on targets, compare them with torch, and append a record of each to FILE.
