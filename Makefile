@@ -1,7 +1,7 @@
 # Every chore of the project. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv assets onnxmodels torch zoo peers ttnn lint test sanitize demo fuzz mutate bench onnxbench conformance opinfo sweep report lock clean
+.PHONY: help venv assets onnxmodels torch zoo peers ttnn vulkan lint test sanitize demo fuzz mutate bench onnxbench conformance opinfo sweep report lock clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
@@ -68,6 +68,15 @@ $(TTNN)/.stamp: requirements/ttnn.txt tools/find_python.py
 	@test -x $(TTNN)/bin/python || { found=$$($(PYTHON) tools/find_python.py 3.12 3.10) && $$found -m venv $(TTNN); }
 	@$(TTNN)/bin/python -m pip --disable-pip-version-check -qq install --no-deps --require-hashes -r $<
 	@touch $@
+
+# Driver (lavapipe runs on the processor), loader, validation layers, spirv-val, and the headers that a test compares with.
+VULKAN := mesa-vulkan-drivers libvulkan1 libvulkan-dev vulkan-validationlayers spirv-tools
+vulkan: ## install a Vulkan driver, the loader and what checks the target vulkan, by apt-get: needs root on Debian or Ubuntu
+	@if dpkg -s $(VULKAN) > /dev/null 2>&1; then echo "vulkan: $(VULKAN) are installed"; exit 0; fi; \
+	command -v apt-get > /dev/null || { echo "vulkan: there is no apt-get here; install a Vulkan 1.3 driver and loader, spirv-val and the validation layers by hand"; exit 1; }; \
+	test "$$(id -u)" = 0 || { echo "vulkan: apt-get needs root: sudo make vulkan"; exit 1; }; \
+	echo "vulkan: apt-get install $(VULKAN)"; \
+	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(VULKAN) > /dev/null
 
 lint: venv torch ## ruff and pyright
 	@$(BIN)/ruff check --quiet .

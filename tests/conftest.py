@@ -20,6 +20,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share the cache of the pr
     os.environ["ASSAY_CACHE_DIR"] = str(Path(_FOLDER.name) / "cache")
 os.environ["ASSAY_TARGET"] = "reference"  # unless a test names another: the oracle is what others are measured by
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
+os.environ.setdefault("LP_NUM_THREADS", "0")  # lavapipe: tiny dispatches are quicker without threads
 _PACKAGES = Path(_FOLDER.name) / "packages"
 _PACKAGES.mkdir()
 install(_PACKAGES)

@@ -15,7 +15,7 @@ from suites.census import Census, Dtypes, counted  # noqa: E402
 from assay.ir.dtypes import string  # noqa: E402
 from assay.limits import DEFAULT  # noqa: E402
 from assay.ops import CORE  # noqa: E402
-from assay.runtime.targets import make_target, own_target_names  # noqa: E402
+from assay.runtime.targets import make_target, own_target_names, probe_target  # noqa: E402
 from assay.targets.base import Target  # noqa: E402
 
 PATH = ROOT / "docs" / "targets.md"
@@ -50,9 +50,15 @@ arguments. Ops on strings, sequences and files (the host ops) are the oracle's.
 
 
 def page() -> str:
-    """The text of docs/targets.md."""
-    targets = [make_target(name, "exact", DEFAULT) for name in own_target_names()]
-    return HEAD + "".join(_section(target, counted(target.name)) for target in targets)
+    """The text of docs/targets.md. The section of a target that is not here stays as it is."""
+    return HEAD + "".join(_section_of(name) for name in own_target_names())
+
+
+def _section_of(name: str) -> str:
+    if probe_target(name).present:
+        return _section(make_target(name, "exact", DEFAULT), counted(name))
+    _, title, rest = PATH.read_text().partition(f"\n## `{name}`\n")
+    return title + rest.partition("\n## ")[0]
 
 
 def _section(target: Target, found: Census) -> str:

@@ -35,6 +35,7 @@ def whole(*shape: Dim) -> TensorType:
     return TensorType(i64, shape)
 
 
+LONG = tensor(1 << 20)
 LARGE = tensor(1, 1, *[2] * 5)
 WITHOUT_KERNEL = {name: each for name, each in FIVE.items() if name != "kernel"}
 RARE = (
@@ -58,6 +59,8 @@ RARE = (
     Rare("gather_nd", (tensor(3, 4), whole(2, 0)), tensor(2, 3, 4)),
     Rare("scatter_nd", (tensor(3, 4), whole(2, N), tensor(2, M)), tensor(3, 4)),
     Rare("scatter_nd", (tensor(3, 4), whole(2, 0), tensor(2, 3, 4)), tensor(3, 4)),
+    Rare("sort", (LONG,), LONG, {"axis": 0}),
+    Rare("topk", (LONG, whole()), tensor(4), {"axis": 0}),
     Rare("dequantize_linear", (tensor(2, 3, dtype=u8), tensor(1), tensor(N, dtype=u8)), tensor(2, 3), {"dtype": f32}),
 )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import CompileFailed
-from assay.ir.dims import symbol
+from assay.ir.dims import dim_max, dim_min, evaluate, symbol
 from assay.ir.dtypes import DType, f32, i32
 from assay.ir.graph import Graph, Node
 from assay.ir.types import TensorType
@@ -24,6 +24,7 @@ from assay.targets.shared.loops import Loops
 from assay.targets.shared.movement import enter_views
 from assay.targets.shared.planner import Planner
 from assay.targets.shared.pointwise import Elementwise, Writer
+from assay.targets.shared.sizes import Sizes
 from assay.targets.shared.tensors import dtype_of
 
 FOLDER = Path(shared.__file__).parent
@@ -130,6 +131,29 @@ def test_a_table_says_why_it_refuses() -> None:
         "only a run tells whether an axis is broadcast",
         "a size is known only when the program runs",
     ]
+
+
+def test_sizes_are_computed_as_dims_are() -> None:
+    n, m = symbol("n"), symbol("m")
+    dims = [n * m + 3, dim_max(n - m, 0), dim_min(n, 5) * 2, n // 3, (n + m) % 4, 7]
+    sizes = Sizes(["n", "m"])
+    slots = [sizes.slot(dim) for dim in dims]
+    for numbers in ((1, 1), (12, 5), (3, 9), (0, 0)):
+        found = sizes.values(numbers)
+        bound = dict(zip(("n", "m"), numbers, strict=True))
+        assert [found[slot] for slot in slots] == [evaluate(dim, bound) for dim in dims]
+
+
+def test_results_that_must_be_row_major_are_copied_where_they_are_not() -> None:
+    b = Builder()
+    x = b.input(TensorType(f32, (2, 3)))
+    turned, summed = b.transpose(x, perm=(1, 0)), b.add(x, x)
+    graph = b.finish("turned", [x], [turned, b.transpose(summed, perm=(1, 0)), x, summed])
+    for row_major, copies in ((False, 0), (True, 2)):
+        plan = Planner(graph, {}, DEFAULT, words(), row_major=row_major)
+        kernels = [step.kernel.source for step in plan.tape.steps if step.kernel is not None]
+        assert sum(source.startswith("copy") for source in kernels) == copies
+        assert not row_major or all(view.is_dense and view.offset == 0 for view in plan.outputs)
 
 
 def test_an_op_is_planned_once() -> None:

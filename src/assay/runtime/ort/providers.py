@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from assay.errors import BadArgument, NotFound, hint_for
-from assay.runtime.targets import default_target, target_names
+from assay.runtime.targets import default_target, probe_target, target_names
 
 CPU_PROVIDER = "CPUExecutionProvider"
 _TARGETS = {CPU_PROVIDER: "cpu"}
@@ -39,7 +39,8 @@ _ELSEWHERE = (
 
 def get_available_providers() -> list[str]:
     """The providers that can be asked for: ONNX Runtime's name of the CPU first, then targets without such a name."""
-    return [*_TARGETS, *(name for name in target_names() if name not in _TARGETS.values())]
+    others = (name for name in target_names() if name not in _TARGETS.values())
+    return [*_TARGETS, *(name for name in others if probe_target(name).present)]
 
 
 def get_all_providers() -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from assay.ir.dims import Dim
-from assay.ir.dtypes import DType, string
+from assay.ir.dtypes import DType, f32, f64, string
 from assay.ir.graph import Node
 from assay.ir.types import TensorType, Type
 from assay.targets.base import Limitation, limitation
@@ -67,3 +67,18 @@ def no_kernel_for(dtypes: Sequence[DType], op: str) -> Limitation:
         return dtype_of(next(value for value in (*node.inputs, *node.outputs) if value is not None)) in dtypes
 
     return other_dtype
+
+
+def other_roundings(*names: str) -> Limitation:
+    """Nodes whose attributes `names` ask for other roundings than those of their own dtype."""
+
+    @limitation(f"steps are not rounded as {', '.join(names[:-1])} or {names[-1]} may ask for")
+    def asked(node: Node) -> bool:
+        return not all(_is_met(node, name) for name in names)
+
+    return asked
+
+
+def _is_met(node: Node, name: str) -> bool:
+    wanted = node.attrs[name]
+    return wanted in (None, f64) or (wanted is f32 and dtype_of(node.inputs[0]) is not f64 and name != "accumulate")

@@ -1,12 +1,17 @@
-"""Movement ops that leave the memory alone: their results are other views of it, or copies where that cannot be."""
+"""Movement ops that leave the memory alone, their results being other views of it, and those that copies make up."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from functools import partial
 
-from assay.ir.dims import Dim, dim_max, dim_min, product
+from assay.ir.dims import Dim, dim_max, dim_min, eq, floordiv, product
+from assay.ir.dtypes import DType
 from assay.ir.graph import Node
 from assay.ops.conditions import equal
+from assay.ops.shapes import axis_of
+from assay.targets.base import limitation
 from assay.targets.shared.kernels import Emit, KernelTable
 from assay.targets.shared.limitations import unclear_broadcast
 from assay.targets.shared.planner import Planner
@@ -23,6 +28,13 @@ def enter_views(kernels: KernelTable, slice_by_data: Emit) -> None:
     kernels.emits("flip", view=True)(_flip)
     kernels.emits("split", view=True)(_split)
     kernels.emits("slice", reads=(0, 1, 3), view=True)(partial(_slice, by_data=slice_by_data))
+
+
+def enter_copies(kernels: KernelTable, movable: Collection[DType]) -> None:
+    """Enter the ops that copies alone make up, for elements that can be moved, and windows, which are views."""
+    kernels.emits("concat", movable, unless=(_unclear_fit,))(_concat)
+    kernels.emits("tile", movable, reads=(0,))(_tile)
+    kernels.emits("window", movable, view=True)(_window)
 
 
 def _reshape(p: Planner, node: Node) -> None:
@@ -82,3 +94,49 @@ def _clamped(start: int, step: int, size: Dim) -> Dim:
     """Where a slice starts; as in Python, one that starts outside starts at the end that is nearer."""
     low, high = (0, size) if step > 0 else (-1, size - 1)
     return dim_max(size + start, low) if start < 0 else dim_min(start, high)
+
+
+# --- copies
+
+
+@limitation("only a run tells whether the tensors fit together")
+def _unclear_fit(node: Node) -> bool:
+    kinds = [shape_of(value) for value in (*node.inputs, *node.outputs) if value is not None]
+    axis = axis_of(node.attrs["axis"], len(kinds[-1]))
+    pairs = ((i, a, b) for shape in kinds for i, (a, b) in enumerate(zip(shape, kinds[-1], strict=True)))
+    return not all(eq(a, b) for i, a, b in pairs if i != axis)
+
+
+def _concat(p: Planner, node: Node) -> None:
+    """Each input is copied to its part of the result, which lies in memory as the first input does."""
+    views = [p.view(value) for value in node.inputs]
+    axis = axis_of(node.attrs["axis"], views[0].rank)
+    result = p.result(node.outputs[0], views[0].order)
+    start: Dim = 0
+    for view in views:
+        p.copy(view, result.sliced(axis, start, view.shape[axis]))
+        start = start + view.shape[axis]
+
+
+def _tile(p: Planner, node: Node) -> None:
+    """One copy, in which every axis of the result is two: which repetition, and where in it."""
+    x, result = p.view(node.inputs[0]), p.result(node.outputs[0])
+    if 0 in x.shape:
+        return
+    repeats = [floordiv(new, old) for new, old in zip(result.shape, x.shape, strict=True)]
+    shape = [size for pair in zip(repeats, x.shape, strict=True) for size in pair]
+    source = [stride for stride in x.strides for stride in (0, stride)]
+    target = [step for size, stride in zip(x.shape, result.strides, strict=True) for step in (size * stride, stride)]
+    p.copy(
+        replace(x, shape=tuple(shape), strides=tuple(source)),
+        replace(result, shape=tuple(shape), strides=tuple(target)),
+    )
+
+
+def _window(p: Planner, node: Node) -> None:
+    """Windows overlap in memory."""
+    x, attrs = p.view(node.inputs[0]), node.attrs
+    axis = axis_of(attrs["axis"], x.rank)
+    steps = (x.strides[axis] * attrs["stride"], x.strides[axis] * attrs["dilation"])
+    shape = shape_of(node.outputs[0])
+    p.alias(node.outputs[0], replace(x, shape=shape, strides=(*x.strides[:axis], *steps, *x.strides[axis + 1 :])))

@@ -38,9 +38,11 @@ class Planner:
         kernels: KernelTable,
         *,
         fused: bool = True,
+        row_major: bool = False,
     ) -> None:
         """`constants` are those of the graph and of the bodies in it, `kernels` those of the target. Without `fused`,
-        nodes are planned one by one."""
+        nodes are planned one by one. Results that must be `row_major` are whole storages in that order; others may be
+        in any order, or lie in inputs."""
         self.graph, self.constants, self.limits, self.kernels = graph, constants, limits, kernels
         self.sources = symbol_sources(graph)
         self.tape = Tape(Sizes(list(self.sources)))
@@ -51,7 +53,7 @@ class Planner:
             self._views[value] = _provided(value)
         for value, array in constants.items():
             self._views[value] = replace(_provided(value), strides=_strides(array))
-        self._fused = fused
+        self._fused, self._row_major = fused, row_major
         self._readers = _readers(graph, kernels)
         self._ends = {value for each in _with_bodies(graph) for value in each.outputs}
         self._caller_values = _caller_values(graph, kernels)
@@ -237,12 +239,20 @@ class Planner:
     def _output(self, value: Value) -> View:
         """Where a result lies: in an input or in memory for results, where it is put if it is not there yet."""
         view = self.view(value)
-        whole = view.storage in self.made and view.is_dense_in(view.order)
-        if whole or any(self._views[each].storage is view.storage for each in self.graph.inputs):
+        if self._may_stay(view):
             return view
         made = self._fresh(view.dtype, view.shape, None, True)
         self.copy(view, made)
         return made
+
+    def _may_stay(self, view: View) -> bool:
+        """Whether a result may lie where it is."""
+        own = view.storage in self.made
+        if not own and all(self._views[each].storage is not view.storage for each in self.graph.inputs):
+            return False
+        if self._row_major:
+            return view.offset == 0 and view.is_dense
+        return not own or view.is_dense_in(view.order)
 
 
 def _provided(value: Value) -> View:

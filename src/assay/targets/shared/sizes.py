@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
@@ -21,6 +22,14 @@ class SizeOp(IntEnum):
     MAX = 6
 
 
+_COMPUTED: Mapping[SizeOp, Callable[[int, int], int]] = {
+    SizeOp.ADD: operator.add,
+    SizeOp.MUL: operator.mul,
+    SizeOp.FLOOR_DIV: lambda a, b: a // b if b else 0,
+    SizeOp.MOD: lambda a, b: a % b if b else 0,
+    SizeOp.MIN: min,
+    SizeOp.MAX: max,
+}
 _OPS = {"//": SizeOp.FLOOR_DIV, "%": SizeOp.MOD, "min": SizeOp.MIN, "max": SizeOp.MAX}
 
 
@@ -38,6 +47,13 @@ class Sizes:
         found = self._slots.get(dim)
         if found is None:
             found = self._slots[dim] = self._constant(dim) if isinstance(dim, int) else self._sum(dim)
+        return found
+
+    def values(self, symbols: Sequence[int]) -> list[int]:
+        """What every slot holds if the symbols have these values; what is divided by 0 is 0."""
+        found = list(symbols)
+        for op, a, b in self.ops:
+            found.append(self.constants[a] if op is SizeOp.CONSTANT else _COMPUTED[op](found[a], found[b]))
         return found
 
     def _constant(self, number: int) -> int:

@@ -8,10 +8,9 @@ from assay.ir.dims import Dim, ceildiv, floordiv, product
 from assay.ir.dtypes import FLOATS, boolean, f32
 from assay.ir.graph import Node
 from assay.targets.cpu.kernels.lines import numbers, wide_bytes
-from assay.targets.cpu.kernels.normalization import other_roundings
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
-from assay.targets.shared.limitations import Broadcasts, unclear_broadcast
+from assay.targets.shared.limitations import Broadcasts, other_roundings, unclear_broadcast
 from assay.targets.shared.planner import Planner
 from assay.targets.shared.tensors import shape_of
 from assay.targets.shared.views import View, dense_strides

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from itertools import pairwise
 from typing import cast
 
-from assay.ir.dims import Dim, Expr, eq, le, product
-from assay.ir.dtypes import NUMERIC, Array
+from assay.ir.dims import Dim, le, product
 from assay.ir.graph import Node
 from assay.ops.shapes import axis_of
-from assay.targets.base import limitation
 from assay.targets.cpu import scalar
 from assay.targets.cpu.kernels.elements import MOVABLE, computed
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
 from assay.targets.shared.artifacts import Kernel
 from assay.targets.shared.planner import Planner
-from assay.targets.shared.tensors import dtype_of, shape_of
+from assay.targets.shared.positions import (
+    OUTSIDE,
+    combines_others,
+    no_places,
+    other_rank,
+    spaced,
+    unclear_elements,
+    unclear_places,
+    unclear_shared,
+    unclear_slices,
+    unclear_updates,
+)
+from assay.targets.shared.tensors import dtype_of
 from assay.targets.shared.views import View
-
-OUTSIDE = "a position lies outside of its axis"
 
 
 @emits("gather", MOVABLE)
@@ -29,12 +35,12 @@ def gather(p: Planner, node: Node) -> None:
     """Rows are copied; evenly spaced constant positions make a view."""
     source, positions = p.view(node.inputs[0]), p.constant_of(node.inputs[1])
     axis = axis_of(node.attrs["axis"], source.rank)
-    found = None if positions is None else _spaced(positions, source.shape[axis])
+    found = None if positions is None else spaced(positions, source.shape[axis])
     if found is None or positions is None:
         gather_rows(p, node, p.dense(node.inputs[0]), p.dense(node.inputs[1]), axis, p.result(node.outputs[0]))
     else:
         view = source.sliced(axis, found[0], positions.size, found[1])
-        p.alias(node.outputs[0], view if positions.ndim else _without(view, axis))
+        p.alias(node.outputs[0], view if positions.ndim else view.dropped(axis))
 
 
 def gather_rows(p: Planner, node: Node, x: View, positions: View, axis: int, result: View) -> None:
@@ -58,84 +64,10 @@ def _check_places(p: Planner, node: Node, positions: View, sizes: Sequence[Dim],
         p.step(template("within.h"), [positions, p.error_cell(node, OUTSIDE)], [len(sizes), *sizes], rows=rows)
 
 
-def _spaced(positions: Array, size: Dim) -> tuple[Dim, int] | None:
-    """Start and step of positions that are evenly spaced and surely lie within an axis of `size`."""
-    numbers: list[int] = positions.reshape(-1).tolist()
-    steps = {after - before for before, after in pairwise(numbers)}
-    if positions.ndim > 1 or not numbers or len(steps) > 1 or (numbers[0] < 0) != (numbers[-1] < 0):
-        return None
-    first, last = (number if number >= 0 else size + number for number in (numbers[0], numbers[-1]))
-    within = all(le(0, place) and le(place + 1, size) for place in (first, last))
-    return (first, min(steps, default=1)) if within else None
-
-
-def _without(view: View, axis: int) -> View:
-    """A view of which `axis` has one element, without that axis."""
-    shape, strides = [list(items) for items in (view.shape, view.strides)]
-    del shape[axis], strides[axis]
-    return replace(view, shape=tuple(shape), strides=tuple(strides))
-
-
-# --- what must be known of positions beforehand
-
-
-def _same(first: Sequence[Dim], second: Sequence[Dim]) -> bool:
-    return len(first) == len(second) and all(eq(a, b) for a, b in zip(first, second, strict=True))
-
-
-@limitation("the positions have another rank than what they point into")
-def _other_rank(node: Node) -> bool:
-    shape, picked = shape_of(node.inputs[0]), shape_of(node.inputs[1])
-    return len(shape) != len(picked) or not shape
-
-
-@limitation("only a run tells whether there are more positions than elements along another axis")
-def _unclear_elements(node: Node) -> bool:
-    shape, picked = shape_of(node.inputs[0]), shape_of(node.inputs[1])
-    axis = axis_of(node.attrs["axis"], len(shape))
-    return not all(le(b, a) for i, (a, b) in enumerate(zip(shape, picked, strict=True)) if i != axis)
-
-
-@limitation("the number of positions for one place is known only when the program runs")
-def _unclear_places(node: Node) -> bool:
-    picked = shape_of(node.inputs[1])
-    return not picked or isinstance(picked[-1], Expr)
-
-
-@limitation("there is no kernel for places without positions")
-def _no_places(node: Node) -> bool:
-    return shape_of(node.inputs[1])[-1] == 0
-
-
-@limitation("only a run tells whether the shared axes are of one size")
-def _unclear_shared(node: Node) -> bool:
-    shared = node.attrs["batch_dims"]
-    return not _same(shape_of(node.inputs[0])[:shared], shape_of(node.inputs[1])[:shared])
-
-
-_UNCLEAR_UPDATES = "only a run tells whether there is one update for each position"
-
-
-@limitation(_UNCLEAR_UPDATES)
-def _unclear_updates(node: Node) -> bool:
-    return not _same(shape_of(node.inputs[2]), shape_of(node.inputs[1]))
-
-
-@limitation(_UNCLEAR_UPDATES)
-def _unclear_slices(node: Node) -> bool:
-    shape, picked = shape_of(node.inputs[0]), shape_of(node.inputs[1])
-    return not _same(shape_of(node.inputs[2]), (*picked[:-1], *shape[cast(int, picked[-1]) :]))
-
-
-@limitation("there is no kernel that combines updates of this dtype")
-def _combines_others(node: Node) -> bool:
-    return node.attrs["reduction"] != "none" and dtype_of(node.outputs[0]) not in NUMERIC
-
-
 # --- the other ops
 
 
-@emits("gather_elements", MOVABLE, unless=(_other_rank, _unclear_elements))
+@emits("gather_elements", MOVABLE, unless=(other_rank, unclear_elements))
 def gather_elements(p: Planner, node: Node) -> None:
     """One element for each position."""
     x, positions, result = p.view(node.inputs[0]), p.view(node.inputs[1]), p.result(node.outputs[0])
@@ -155,7 +87,7 @@ def gather_elements(p: Planner, node: Node) -> None:
     )
 
 
-@emits("gather_nd", MOVABLE, unless=(_unclear_places, _no_places, _unclear_shared))
+@emits("gather_nd", MOVABLE, unless=(unclear_places, no_places, unclear_shared))
 def gather_nd(p: Planner, node: Node) -> None:
     """One row for each place."""
     x, positions, result = p.dense(node.inputs[0]), p.dense(node.inputs[1]), p.result(node.outputs[0])
@@ -171,7 +103,7 @@ def gather_nd(p: Planner, node: Node) -> None:
     )
 
 
-@emits("scatter_nd", MOVABLE, unless=(_unclear_places, _no_places, _unclear_slices, _combines_others))
+@emits("scatter_nd", MOVABLE, unless=(unclear_places, no_places, unclear_slices, combines_others))
 def scatter_nd(p: Planner, node: Node) -> None:
     """Updates of whole rows go one after the other; threads share the columns."""
     positions, updates = p.dense(node.inputs[1]), p.dense(node.inputs[2])
@@ -190,7 +122,7 @@ def scatter_nd(p: Planner, node: Node) -> None:
     )
 
 
-@emits("scatter_elements", MOVABLE, unless=(_other_rank, _unclear_elements, _unclear_updates, _combines_others))
+@emits("scatter_elements", MOVABLE, unless=(other_rank, unclear_elements, unclear_updates, combines_others))
 def scatter_elements(p: Planner, node: Node) -> None:
     """Updates go one after the other along the axis; threads share the other axes."""
     positions, updates = p.view(node.inputs[1]), p.view(node.inputs[2])

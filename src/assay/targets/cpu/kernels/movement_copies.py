@@ -1,39 +1,16 @@
-"""Movement that takes a kernel or a copy: joins, paddings, repetitions, triangles, counts; and windows, a view."""
+"""Movement that takes a kernel: paddings, slices by data, triangles, counts."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from assay.ir.dims import Dim, eq, floordiv, product
+from assay.ir.dims import product
 from assay.ir.graph import Node
-from assay.ops.shapes import axes_of, axis_of
-from assay.targets.base import limitation
+from assay.ops.shapes import axes_of
 from assay.targets.cpu import scalar
 from assay.targets.cpu.kernels.elements import MOVABLE
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
 from assay.targets.shared import tensors
 from assay.targets.shared.planner import Planner
-
-
-@limitation("only a run tells whether the tensors fit together")
-def _unclear_fit(node: Node) -> bool:
-    kinds = [tensors.shape_of(value) for value in (*node.inputs, *node.outputs) if value is not None]
-    axis = axis_of(node.attrs["axis"], len(kinds[-1]))
-    pairs = ((i, a, b) for shape in kinds for i, (a, b) in enumerate(zip(shape, kinds[-1], strict=True)))
-    return not all(eq(a, b) for i, a, b in pairs if i != axis)
-
-
-@emits("concat", MOVABLE, unless=(_unclear_fit,))
-def concat(p: Planner, node: Node) -> None:
-    """Each input is copied to its part of the result, which lies in memory as the first input does."""
-    views = [p.view(value) for value in node.inputs]
-    axis = axis_of(node.attrs["axis"], views[0].rank)
-    result = p.result(node.outputs[0], views[0].order)
-    start: Dim = 0
-    for view in views:
-        p.copy(view, result.sliced(axis, start, view.shape[axis]))
-        start = start + view.shape[axis]
 
 
 @emits("pad", MOVABLE)
@@ -71,22 +48,6 @@ def slice_by_data(p: Planner, node: Node) -> None:
     )
 
 
-@emits("tile", MOVABLE, reads=(0,))
-def tile(p: Planner, node: Node) -> None:
-    """One copy, in which every axis of the result is two: which repetition, and where in it."""
-    x, result = p.view(node.inputs[0]), p.result(node.outputs[0])
-    if 0 in x.shape:
-        return
-    repeats = [floordiv(new, old) for new, old in zip(result.shape, x.shape, strict=True)]
-    shape = [size for pair in zip(repeats, x.shape, strict=True) for size in pair]
-    source = [stride for stride in x.strides for stride in (0, stride)]
-    target = [step for size, stride in zip(x.shape, result.strides, strict=True) for step in (size * stride, stride)]
-    p.copy(
-        replace(x, shape=tuple(shape), strides=tuple(source)),
-        replace(result, shape=tuple(shape), strides=tuple(target)),
-    )
-
-
 @emits("trilu", MOVABLE)
 def trilu(p: Planner, node: Node) -> None:
     """Rows are copied on one side of the diagonal."""
@@ -113,13 +74,3 @@ def shape_of(p: Planner, node: Node) -> None:
     """Sizes are among the numbers that the kernel is given."""
     shape = tensors.shape_of(node.inputs[0])
     p.step(template("shape_of.h"), [p.result(node.outputs[0])], shape, rows=1, cols=len(shape))
-
-
-@emits("window", MOVABLE, view=True)
-def window(p: Planner, node: Node) -> None:
-    """Windows overlap in memory."""
-    x, attrs = p.view(node.inputs[0]), node.attrs
-    axis = axis_of(attrs["axis"], x.rank)
-    steps = (x.strides[axis] * attrs["stride"], x.strides[axis] * attrs["dilation"])
-    shape = tensors.shape_of(node.outputs[0])
-    p.alias(node.outputs[0], replace(x, shape=shape, strides=(*x.strides[:axis], *steps, *x.strides[axis + 1 :])))

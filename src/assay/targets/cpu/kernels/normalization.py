@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 from assay.ir.dims import Dim, floordiv, product
-from assay.ir.dtypes import FLOATS, f32, f64
+from assay.ir.dtypes import FLOATS
 from assay.ir.graph import Node, Value
 from assay.ops.shapes import axes_of, axis_of
-from assay.targets.base import Limitation, limitation
-from assay.targets.cpu.kernels.lines import Lines, lines, numbers, wide_bytes
+from assay.targets.base import limitation
+from assay.targets.cpu.kernels.lines import numbers, wide_bytes
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
-from assay.targets.shared.limitations import Broadcasts, unclear_broadcast
+from assay.targets.shared.limitations import Broadcasts, other_roundings, unclear_broadcast
+from assay.targets.shared.lines import Lines, lines
 from assay.targets.shared.planner import Planner
-from assay.targets.shared.tensors import dtype_of, shape_of
+from assay.targets.shared.tensors import shape_of
 from assay.targets.shared.views import View
 
 _BLOCK = 64
 """How many columns c/softmax.h takes at a time."""
-
-
-def other_roundings(*names: str) -> Limitation:
-    """Nodes whose attributes `names` ask for other roundings than those of their own dtype."""
-
-    @limitation(f"steps are not rounded as {', '.join(names[:-1])} or {names[-1]} may ask for")
-    def asked(node: Node) -> bool:
-        return not all(_is_met(node, name) for name in names)
-
-    return asked
-
-
-def _is_met(node: Node, name: str) -> bool:
-    wanted = node.attrs[name]
-    return wanted in (None, f64) or (wanted is f32 and dtype_of(node.inputs[0]) is not f64 and name != "accumulate")
 
 
 # --- softmax

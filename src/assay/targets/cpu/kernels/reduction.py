@@ -2,39 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from assay.ir.dims import Dim, ceildiv, dim_max, product
 from assay.ir.dtypes import FLOATS, NUMERIC, DType, boolean, f32, f64
 from assay.ir.graph import Node
 from assay.ops.shapes import axes_of
 from assay.targets.base import limitation
 from assay.targets.cpu import scalar
-from assay.targets.cpu.kernels.lines import lines, numbers, order_left, packed
+from assay.targets.cpu.kernels.lines import numbers
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
+from assay.targets.shared.lines import lines, order_left, packed
 from assay.targets.shared.planner import Planner
+from assay.targets.shared.reductions import part_of, rounded_sums, runs_of
 from assay.targets.shared.tensors import dtype_of
 from assay.targets.shared.views import View
 
-_PART = 16384
-"""A long axis is cut into parts of about so many elements, which threads share; sizes alone decide where."""
-_SHORT = 256
-"""No part has fewer places along the axis."""
-_MANY = 1024
-"""From so many results on, threads share these instead; from 1/16 of it if the axis is the innermost."""
 _COLUMNS = 16
 """Threads take multiples of this many columns."""
 
 # --- reductions
 
 
-@limitation("sums are not rounded after every addition")
-def _accumulated(node: Node) -> bool:
-    return node.attrs["accumulate"] not in (None, f64)
-
-
-@emits("reduce_sum", NUMERIC, unless=(_accumulated,))
+@emits("reduce_sum", NUMERIC, unless=(rounded_sums,))
 def reduce_sum(p: Planner, node: Node) -> None:
     """Sums; those of integers wrap around."""
     _reduce(p, node, "SUM", "SUM")
@@ -80,11 +69,11 @@ def _reduce(p: Planner, node: Node, kind: str, last_kind: str) -> None:
         return
     count = product(source.shape[axis] for axis in gone)
     wide = _wide(kind, source.dtype)
-    runs = _runs([(source.shape[axis], axis in gone) for axis in order])
+    runs = runs_of([(source.shape[axis], axis in gone) for axis in order])
     todo = [at for at, (_, is_gone) in enumerate(runs) if is_gone]
     for at in reversed(todo):
         above, below = (product(size for size, _ in part) for part in (runs[:at], runs[at + 1 :]))
-        length, part = runs[at][0], _part(above, runs[at][0], below)
+        length, part = runs[at][0], part_of(above, runs[at][0], below)
         if part is not None:
             parts = dim_max(ceildiv(length, part), 1)
             target = p.temporary(wide, (above, parts, below))
@@ -95,27 +84,6 @@ def _reduce(p: Planner, node: Node, kind: str, last_kind: str) -> None:
         _reduce_axis(p, last_kind if last else kind, source, target, (above, length, below), length, 1, count)
         source = target
         runs[at] = (1, False)
-
-
-def _runs(axes: Sequence[tuple[Dim, bool]]) -> list[tuple[Dim, bool]]:
-    """Neighbours of one kind as one."""
-    runs: list[tuple[Dim, bool]] = []
-    for size, is_gone in axes:
-        if runs and runs[-1][1] == is_gone:
-            runs[-1] = (runs[-1][0] * size, is_gone)
-        else:
-            runs.append((size, is_gone))
-    return runs
-
-
-def _part(above: Dim, length: Dim, below: Dim) -> int | None:
-    """How long the parts of an axis are; None if it is not cut: it is short, or there are many results."""
-    if not isinstance(above, int) or not isinstance(below, int):
-        return None
-    if above * below >= (_MANY // 16 if below == 1 else _MANY):
-        return None
-    part = max(_PART // max(below, 1), _SHORT)
-    return None if isinstance(length, int) and length <= 2 * part else part
 
 
 def _reduce_axis(

@@ -1,0 +1,330 @@
+"""A segment made runnable: planned once, laid out once a size, recorded once for memory at given places."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from assay.errors import LimitExceeded, OutOfMemory, RunFailed
+from assay.ir.dims import Dim
+from assay.ir.dtypes import Array
+from assay.ir.graph import Graph, Node, Value
+from assay.limits import Limits
+from assay.targets.base import Event, Executable, Observer, Run
+from assay.targets.budget import Allowance
+from assay.targets.shared.arena import Layout, arena_storages, lay_out
+from assay.targets.shared.arena import Piece as Lifetime
+from assay.targets.shared.planner import Planner
+from assay.targets.shared.tape import Control, Step, liveness
+from assay.targets.shared.views import Storage
+from assay.targets.vulkan.device import VulkanBuffer, VulkanDevice
+from assay.targets.vulkan.memory import ALIGNMENT, Span
+from assay.targets.vulkan.pipelines import Pipelines
+from assay.targets.vulkan.recording import Dispatch, Piece, Place, Recording
+from assay.targets.vulkan.registry import KERNELS
+from assay.targets.vulkan.templates import Template
+
+_KEPT = 8
+"""How many sizes, and recordings of each, are kept."""
+_LARGEST = 1 << 31
+"""Kernels count elements in 32 bits, and some drivers do so with a sign."""
+_CELL = 8
+"""Bytes of an error cell."""
+
+
+class _Call(NamedTuple):
+    """A step for given sizes: operands as (storage, first element, bytes of an element)."""
+
+    template: Template
+    operands: tuple[tuple[Storage, int, int], ...]
+    numbers: tuple[int, ...]
+    writes: int
+    nodes: tuple[Node, ...]
+
+
+class _Recorded(NamedTuple):
+    """A recording with the memory that is its own: the arena, if there is one, and the error cells."""
+
+    recording: Recording
+    own: dict[Storage, Span]
+
+
+@dataclass(slots=True)
+class _Fit:
+    """A plan for given sizes."""
+
+    calls: list[_Call]
+    bytes: dict[Storage, int]
+    arena: Layout
+    places: dict[Storage, int]
+    shapes: list[tuple[int, ...]]
+    """Of the outputs."""
+    recordings: OrderedDict[Any, _Recorded]
+
+
+class _Work:
+    """A run that was handed in."""
+
+    def __init__(self, device: VulkanDevice, point: int, peak_bytes: int) -> None:
+        self._device, self._point = device, point
+        self.peak_bytes: int | None = peak_bytes
+
+    def wait(self) -> None:
+        """Return when the device is done with it."""
+        self._device.wait(self._point)
+
+
+class VulkanExecutable:
+    """A planned segment. Runs of several threads take turns when they hand their commands in."""
+
+    addressed: frozenset[int] = frozenset()
+
+    def __init__(
+        self,
+        graph: Graph,
+        device: VulkanDevice,
+        pipelines: Pipelines,
+        limits: Limits,
+        upload: Callable[[Array], Any],
+        *,
+        fused: bool = True,
+    ) -> None:
+        """`upload` moves constants to the device."""
+        self.graph = graph
+        self._device, self._pipelines, self._limits = device, pipelines, limits
+        constants = {value: _dense(array) for value, array in graph.constants.items()}
+        self._plan = plan = Planner(graph, constants, limits, KERNELS, fused=fused, row_major=True)
+        self._steps = [step for step in plan.tape.steps if step.control is Control.RUN]
+        assert all(step.control in (Control.RUN, Control.CHECK) for step in plan.tape.steps)
+        touched = {view.storage for step in self._steps for view in step.operands}
+        self._reports = plan.errors in touched
+        self._lives = liveness(plan.tape)
+        self._register()
+        for step in self._steps:
+            pipelines.get(cast(Template, step.kernel), device.profile.addresses)
+        self._resident = {
+            plan.view(value).storage: upload(array)
+            for value, array in constants.items()
+            if plan.view(value).storage in touched
+        }
+        self._given: list[Any] = [None] * len(graph.inputs)
+        self._open: Sequence[int] = range(len(graph.inputs))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._fits: OrderedDict[tuple[int, ...], _Fit] = OrderedDict()
+        self._plain: VulkanExecutable | None = None
+        self._lock = threading.RLock()
+
+    def bind(self, statics: Mapping[int, Any]) -> Executable:
+        """The same plan over these inputs."""
+        bound = copy(self)
+        given = {self._open[at]: buffer for at, buffer in statics.items()}
+        bound._given = [given.get(at, before) for at, before in enumerate(self._given)]
+        bound._open = [at for at in self._open if at not in given]
+        bound._begin()
+        return bound
+
+    def submit(
+        self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
+    ) -> tuple[tuple[Any, ...], Run]:
+        """Start a run: the outputs as buffers, which may be on their way. With an observer, every node is told of."""
+        given = self._given.copy()
+        for at, buffer in zip(self._open, inputs, strict=True):
+            given[at] = buffer
+        if observer is not None:
+            return self._observed(given, observer, allowance)
+        outputs, work, _ = self._run(given, allowance)
+        return outputs, work
+
+    # --- runs
+
+    def _run(
+        self, given: Sequence[VulkanBuffer], allowance: Allowance | None, *, timed: bool = False
+    ) -> tuple[tuple[VulkanBuffer, ...], Run, Recording | None]:
+        with self._lock:
+            symbols = tuple(given[index].shape[axis] for index, axis in self._plan.sources.values())
+            fit = self._fit(symbols)
+            if allowance is not None:
+                made = sum(fit.bytes[storage] for storage in self._plan.made)
+                allowance.check_memory(made + fit.arena.bytes, "")
+                allowance.check(fit.calls[0].nodes[0] if fit.calls and fit.calls[0].nodes else None)
+            spans = self._spans(given, fit)
+            recording, spans = self._recorded(fit, spans, timed)
+            point = 0 if recording is None else recording.submit(list(spans.values()))
+            if self._reports and recording is not None:
+                self._check(spans[self._plan.errors])
+        outputs = zip(self._plan.outputs, fit.shapes, strict=True)
+        buffers = tuple(VulkanBuffer(spans[view.storage], view.dtype, shape) for view, shape in outputs)
+        return buffers, _Work(self._device, point, fit.arena.bytes), recording
+
+    def _spans(self, given: Sequence[VulkanBuffer], fit: _Fit) -> dict[Storage, Span]:
+        """Where the storages of a run lie that are not in the arena; those for results are new."""
+        plan, memory = self._plan, self._device.memory
+        found = {plan.view(value).storage: each.span for value, each in zip(self.graph.inputs, given, strict=True)}
+        found.update({storage: each.span for storage, each in self._resident.items()})
+        found.update({storage: memory.span(fit.bytes[storage]) for storage in plan.made})
+        return found
+
+    def _recorded(
+        self, fit: _Fit, spans: dict[Storage, Span], timed: bool
+    ) -> tuple[Recording | None, dict[Storage, Span]]:
+        """A recording for these places, an earlier one if there is one, and the spans with arena and error cells."""
+        if not fit.calls:
+            return None, spans
+        key = (timed, *((span.block.serial, span.offset) for span in spans.values()))
+        kept = fit.recordings.get(key)
+        if kept is None:
+            own: dict[Storage, Span] = {}
+            if fit.places:
+                own[_ARENA] = self._device.memory.span(fit.arena.bytes)
+            if self._reports:
+                own[self._plan.errors] = self._device.shared.span(len(self._plan.tape.errors) * _CELL)
+            kept = fit.recordings[key] = _Recorded(self._record(fit, {**spans, **own}, timed), own)
+            if len(fit.recordings) > _KEPT:
+                fit.recordings.popitem(last=False)
+        fit.recordings.move_to_end(key)
+        return kept.recording, {**spans, **kept.own}
+
+    def _record(self, fit: _Fit, spans: Mapping[Storage, Span], timed: bool) -> Recording:
+        pieces = {storage: Piece(span, 0, span.size) for storage, span in spans.items()}
+        for storage, place in fit.places.items():
+            pieces[storage] = Piece(spans[_ARENA], place, fit.bytes[storage])
+        dispatches = [
+            Dispatch(
+                call.template,
+                tuple(Place(pieces[storage], first, width) for storage, first, width in call.operands),
+                call.numbers,
+                call.writes,
+            )
+            for call in fit.calls
+        ]
+        cleared = pieces[self._plan.errors] if self._reports else None
+        return Recording(self._device, self._pipelines, dispatches, cleared=cleared, timed=timed)
+
+    def _check(self, errors: Span) -> None:
+        """RunFailed if a kernel said so."""
+        self._device.wait(errors.used)
+        cells = np.frombuffer(ctypes.string_at(errors.pointer, errors.size), np.int64)
+        found = np.flatnonzero(cells[: len(self._plan.tape.errors)])
+        if found.size:
+            node, message = self._plan.tape.errors[int(found[0])]
+            raise RunFailed(f"{node.op}: {message}", where=str(node.origin))
+
+    # --- sizes
+
+    def _register(self) -> None:
+        """Have every size computed that a run needs."""
+        slot, plan = self._plan.tape.sizes.slot, self._plan
+        self._storages = [*plan.made, *arena_storages(self._lives)]
+        for storage in self._storages:
+            slot(storage.bytes)
+        for step in plan.tape.steps:
+            for dim in (*step.numbers, step.rows, step.cols, step.row_grain, step.col_grain):
+                slot(dim)
+            for view in step.operands:
+                slot(view.offset)
+        for view in plan.outputs:
+            for dim in view.shape:
+                slot(dim)
+
+    def _fit(self, symbols: tuple[int, ...]) -> _Fit:
+        found = self._fits.get(symbols)
+        if found is None:
+            found = self._fits[symbols] = self._fitted(symbols)
+            if len(self._fits) > _KEPT:
+                self._fits.popitem(last=False)
+        self._fits.move_to_end(symbols)
+        return found
+
+    def _fitted(self, symbols: tuple[int, ...]) -> _Fit:
+        plan, sizes = self._plan, self._plan.tape.sizes
+        values = sizes.values(symbols)
+
+        def number(dim: Dim) -> int:
+            return values[sizes.slot(dim)]
+
+        for step in plan.tape.steps:
+            if step.control is Control.CHECK and number(step.numbers[0]) < number(step.numbers[1]):
+                node, message = plan.tape.errors[cast(int, step.operands[0].offset)]
+                raise RunFailed(f"{node.op}: {message}", where=str(node.origin))
+        taken = {storage: max(number(storage.bytes), 0) for storage in self._storages}
+        largest = max(taken.values(), default=0)
+        if largest > self._limits.tensor_bytes:
+            raise LimitExceeded("a tensor would exceed the limit", hint="check the sizes, or raise Limits.tensor_bytes")
+        inner = arena_storages(self._lives)
+        arena = lay_out([Lifetime(taken[storage], *self._lives[storage]) for storage in inner], ALIGNMENT)
+        calls = [
+            call for step in self._steps if (call := _call(step, number, self._device.profile.subgroup)) is not None
+        ]
+        shapes = [tuple(number(dim) for dim in view.shape) for view in plan.outputs]
+        places = dict(zip(inner, arena.places, strict=True))
+        return _Fit(calls, taken, arena, places, shapes, OrderedDict())
+
+    # --- told of each node
+
+    def _observed(
+        self, given: Sequence[Any], observer: Observer, allowance: Allowance | None
+    ) -> tuple[tuple[Any, ...], Run]:
+        """Run the unfused program in which every value is an output, and tell of its nodes in order."""
+        with self._lock:
+            if self._plain is None:
+                made = tuple(value for node in self.graph.nodes for value in node.outputs)
+                whole = Graph(self.graph.name, self.graph.inputs, made, self.graph.nodes, self.graph.constants)
+                self._plain = VulkanExecutable(
+                    whole, self._device, self._pipelines, self._limits, self._device.upload, fused=False
+                )
+        return self._plain._told(given, observer, self.graph, allowance)
+
+    def _told(
+        self, given: Sequence[Any], observer: Observer, graph: Graph, allowance: Allowance | None
+    ) -> tuple[tuple[Any, ...], Run]:
+        timed = self._device.profile.timestamp_ns > 0
+        outputs, work, recording = self._run(given, allowance, timed=timed)
+        found: dict[Value, Any] = dict(zip(graph.inputs, given, strict=True))
+        found.update(zip(self.graph.outputs, outputs, strict=True))
+        seconds = dict.fromkeys(graph.nodes, 0.0)
+        if recording is not None and timed:
+            symbols = tuple(given[index].shape[axis] for index, axis in self._plan.sources.values())
+            for call, taken in zip(self._fit(symbols).calls, recording.seconds(), strict=True):
+                for node in call.nodes:
+                    seconds[node] += taken / len(call.nodes)
+        live = 0
+        for node in graph.nodes:
+            results = tuple(self._device.download(found[value]) for value in node.outputs)
+            live += sum(result.nbytes for result in results)
+            observer(Event(node, results, seconds[node], live))
+        for value, array in graph.constants.items():
+            if value in graph.outputs:
+                found[value] = self._device.upload(array)
+        return tuple(found[value] for value in graph.outputs), work
+
+
+_ARENA = Storage(0)
+"""Stands for the arena among the storages of a run."""
+
+
+def _call(step: Step, number: Callable[[Dim], int], subgroup: int) -> _Call | None:
+    """A step for given sizes; None if there is nothing to do."""
+    template, rows, cols = cast(Template, step.kernel), number(step.rows), number(step.cols)
+    if template.by_group:
+        across = template.lane_columns * subgroup or number(step.col_grain)
+        rows, cols = -(-rows // number(step.row_grain)), -(-cols // across)
+    if rows <= 0 or cols <= 0:
+        return None
+    told = (rows, cols, *(number(dim) for dim in step.numbers))
+    if rows * cols >= _LARGEST or any(abs(each) >= _LARGEST for each in told):
+        raise OutOfMemory("a tensor has more elements than kernels count (2³¹)")
+    operands = tuple((view.storage, number(view.offset), view.dtype.numpy.itemsize) for view in step.operands)
+    return _Call(template, operands, told, step.writes, step.nodes)
+
+
+def _dense(array: Array) -> Array:
+    return array if array.flags.c_contiguous else array.copy()

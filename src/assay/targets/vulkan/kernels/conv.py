@@ -1,0 +1,193 @@
+"""Convolutions: lanes along the pixels of the result, each keeping the sums of some channels for some pixels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from assay.ir.dims import product
+from assay.ir.graph import Node
+from assay.targets.base import limitation
+from assay.targets.shared.planner import Planner
+from assay.targets.shared.tensors import shape_of
+from assay.targets.shared.views import View
+from assay.targets.vulkan import scalar
+from assay.targets.vulkan.kernels.elements import NUMBERS, unravelled
+from assay.targets.vulkan.kernels.matmul import multiply
+from assay.targets.vulkan.registry import emits
+from assay.targets.vulkan.shader import Shader, Value, rounded
+from assay.targets.vulkan.templates import template
+
+_SPATIAL = 3
+_PIXELS = 2
+"""Pixels of a lane."""
+_CHANNELS = 8
+"""Channels of a workgroup, at most."""
+_UNROLLED = 9
+"""Windows of up to so many elements are written out."""
+
+
+class Window(NamedTuple):
+    """The window along one axis."""
+
+    kernel: int
+    stride: int
+    before: int
+    dilation: int
+
+
+@limitation(f"convolutions over none or more than {_SPATIAL} axes have no kernel")
+def _other_axes(node: Node) -> bool:
+    return not 1 <= len(node.attrs["strides"]) <= _SPATIAL
+
+
+@limitation("the shape of the weights is known only when the program runs")
+def _unclear_weights(node: Node) -> bool:
+    return not all(isinstance(size, int) and size > 0 for size in shape_of(node.inputs[1]))
+
+
+@emits("conv", NUMBERS, unless=(_other_axes, _unclear_weights))
+def conv(p: Planner, node: Node) -> None:
+    """Where every pixel depends on one at the same place it is a product of matrices."""
+    x, weights = p.view(node.inputs[0]), p.dense(node.inputs[1])
+    bias = p.dense(node.inputs[2]) if node.inputs[2:] and node.inputs[2] is not None else None
+    out = p.result(node.outputs[0])
+    windows = _windows(node, weights)
+    still = all((kernel, stride, before) == (1, 1, 0) for kernel, stride, before, _ in windows)
+    if still and node.attrs["groups"] == 1 and bias is None and x.shape[2:] == out.shape[2:]:
+        _product(p, x, weights, out)
+    else:
+        _by_windows(p, node, x, weights, bias, out, windows)
+
+
+def _windows(node: Node, weights: View) -> tuple[Window, ...]:
+    attrs, kernel = node.attrs, [size for size in weights.shape[2:] if isinstance(size, int)]
+    befores = attrs["pads"][: len(kernel)]
+    parts = zip(kernel, attrs["strides"], befores, attrs["dilations"], strict=True)
+    return tuple(Window(size, stride, before, dilation) for size, stride, before, dilation in parts)
+
+
+def _product(p: Planner, x: View, weights: View, out: View) -> None:
+    """Weights times pixels, image by image."""
+    images, channels, pixels = x.shape[0], x.shape[1], product(x.shape[2:])
+    flat = x.reshaped((images, channels, pixels)) or p.copied(x).reshaped((images, channels, pixels))
+    assert flat is not None
+    rows = weights.shape[0]
+    left = View(weights.storage, weights.dtype, (images, 1, rows, channels), (0, 0, channels, 1), weights.offset)
+    multiply(p, left, flat.split(1), out)
+
+
+def _by_windows(
+    p: Planner, node: Node, x: View, weights: View, bias: View | None, out: View, windows: Sequence[Window]
+) -> None:
+    groups: int = node.attrs["groups"]
+    channels, each = (size for size in weights.shape[:2] if isinstance(size, int))
+    own = channels // groups
+    height = next(size for size in (1, 2, 4, 8) if size >= min(own, _CHANNELS))
+    operands = [view for view in (x, weights, bias, out) if view is not None]
+    spatial = len(windows)
+    kernel = template(
+        write_conv,
+        [view.dtype for view in operands],
+        2 + 3 * spatial,
+        by_group=True,
+        lane_columns=_PIXELS,
+        windows=tuple(windows),
+        height=height,
+        groups=groups,
+        own=own,
+        each=each,
+        biased=bias is not None,
+    )
+    numbers = [x.strides[0], x.strides[1], *x.shape[2:], *x.strides[2:], *out.shape[2:]]
+    rows = out.shape[0] * (groups * -(-own // height))
+    p.step(kernel, operands, numbers, rows=rows, cols=product(out.shape[2:]))
+
+
+def write_conv(
+    s: Shader,
+    *,
+    windows: tuple[Window, ...],
+    height: int,
+    groups: int,
+    own: int,
+    each: int,
+    biased: bool,
+) -> None:
+    """`own` channels of the result and `each` of x belong to a group; a workgroup makes `height` of them."""
+    x, weights, *_, out = s.operands
+    bias = s.operands[2] if biased else None
+    spatial, volume = len(windows), math.prod(window.kernel for window in windows)
+    image_step, channel_step = s.number(0), s.number(1)
+    old, strides, sizes = ([s.number(2 + part * spatial + axis) for axis in range(spatial)] for part in range(3))
+    pixels = sizes[0]
+    for size in sizes[1:]:
+        pixels = pixels * size
+    tiles = -(-own // height)
+    s.exact = False
+    with s.groups(s.rows * s.cols) as group:
+        down = group / s.cols
+        across = group - down * s.cols
+        rest = down / tiles
+        tile = down - rest * tiles
+        image = rest / groups
+        which = rest - image * groups
+        columns = [(across * _PIXELS + at) * s.local_size + s.lane() for at in range(_PIXELS)]
+        places = [unravelled(s.least(column, pixels - 1), sizes) for column in columns]
+        first = which * own + tile * height
+        lines = [s.least(tile * height + at, own - 1) + which * own for at in range(height)]
+        sums = [[s.variable(out.kind, 0) for _ in columns] for _ in lines]
+        base = image * image_step + which * each * channel_step
+
+        def take(taps: Sequence[Any], channel: Value, tap: Value) -> None:
+            """One place of the window, in one channel of x."""
+            found: list[Value] = []
+            for pixel in places:
+                inside, at = _tap(s, windows, pixel, taps, old, strides)
+                here = s.select(inside, base + channel * channel_step + at, s.value(0, "u32"))
+                value = x.load(here)
+                found.append(s.select(inside, value, s.value(0, value.kind)))
+            for line, number in zip(sums, lines, strict=True):
+                weight = weights.load((number * each + channel) * volume + tap)
+                for total, value in zip(line, found, strict=True):
+                    total.set(total.get() + weight * value)
+
+        with s.loop(s.value(0, "u32"), each) as channel:
+            if volume <= _UNROLLED:
+                for tap in range(volume):
+                    take(_unravelled(tap, windows), channel, s.value(tap, "u32"))
+            else:
+                with s.loop(s.value(0, "u32"), volume) as tap:
+                    take(unravelled(tap, [s.value(w.kernel, "u32") for w in windows]), channel, tap)
+        for at, (line, number) in enumerate(zip(sums, lines, strict=True)):
+            for total, column in zip(line, columns, strict=True):
+                with s.when((column < pixels) & (tile * height + at < own)):
+                    whole = total.get() if bias is None else total.get() + bias.load(number)
+                    done = rounded(s, whole, out.dtype) if out.dtype.is_float else scalar.wrapped(s, whole, out.dtype)
+                    out.store((image * (groups * own) + first + at) * pixels + column, done)
+
+
+def _tap(
+    s: Shader,
+    windows: Sequence[Window],
+    pixel: Sequence[Value],
+    taps: Sequence[Any],
+    old: Sequence[Value],
+    strides: Sequence[Value],
+) -> tuple[Value, Value]:
+    """Whether a tap of a pixel lies in x, and where within a channel."""
+    inside, at = s.value(True, "bool"), s.value(0, "u32")
+    for window, index, tap, size, stride in zip(windows, pixel, taps, old, strides, strict=True):
+        shift = tap * window.dilation - window.before
+        place = index * window.stride + (shift & 0xFFFFFFFF if isinstance(shift, int) else shift)
+        inside, at = inside & (place < size), at + place * stride
+    return inside, at
+
+
+def _unravelled(tap: int, windows: Sequence[Window]) -> list[int]:
+    found: list[int] = []
+    for window in reversed(windows):
+        found.insert(0, tap % window.kernel)
+        tap //= window.kernel
+    return found

@@ -1,0 +1,168 @@
+"""Matrix products, of matrices as they lie.
+
+Two ways, by how the right side lies. Lanes along the columns: each keeps the sums of some rows and columns, and the
+left side is loaded once for the subgroup and handed from lane to lane. Lanes along the depth, where that is how the
+right side lies in memory: each keeps a part of the same sums, which are joined at the end.
+"""
+
+from __future__ import annotations
+
+from assay.ir.dims import Dim, ceildiv, product
+from assay.ir.graph import Node
+from assay.targets.shared.planner import Planner
+from assay.targets.shared.products import matrices
+from assay.targets.shared.views import View
+from assay.targets.vulkan import scalar
+from assay.targets.vulkan.kernels.elements import NUMBERS
+from assay.targets.vulkan.registry import emits
+from assay.targets.vulkan.shader import Shader, Value, Variable, rounded
+from assay.targets.vulkan.templates import template
+
+_COLUMNS = 2
+"""Columns of a lane, where lanes lie along the columns."""
+_DEEP = 4
+"""Rows and columns of a workgroup, where lanes lie along the depth."""
+_FEW = 4
+"""So few columns are not worth a lane each."""
+_STEP = 4
+"""How many elements of the depth are taken at a time where nothing is handed from lane to lane."""
+_BROAD = 16
+"""Up to so many lanes hand the left side around."""
+
+
+@emits("matmul", NUMBERS)
+def matmul(p: Planner, node: Node) -> None:
+    """Reads both operands as they lie."""
+    multiply(p, *matrices(p, node))
+
+
+def multiply(p: Planner, x: View, y: View, out: View) -> None:
+    """Plan a product of matrices with two batch axes."""
+    rows, columns, depth = x.shape[2], y.shape[3], x.shape[3]
+    batch = product(x.shape[:2])
+    few = isinstance(columns, int) and columns < _FEW
+    deep = y.strides[2] == 1 and (few or y.strides[3] != 1) and not (isinstance(depth, int) and depth < 16)
+    height = _height(rows, _DEEP if deep else 8)
+    kernel = template(
+        write_deep if deep else write_broad,
+        [x.dtype, y.dtype, out.dtype],
+        12,
+        by_group=True,
+        lane_columns=0 if deep else _COLUMNS,
+        height=height,
+    )
+    numbers = [rows, columns, depth, x.shape[1], *x.strides, *y.strides]
+    p.step(kernel, [x, y, out], numbers, rows=batch * ceildiv(rows, height), cols=columns, col_grain=_DEEP)
+
+
+def _height(rows: Dim, most: int) -> int:
+    """Rows that a workgroup takes: no more than there are, as far as that is known."""
+    if not isinstance(rows, int):
+        return most
+    return next(height for height in (1, 2, 4, 8, 16) if height >= min(rows, most))
+
+
+class _Grid:
+    """Where the tile of a workgroup lies."""
+
+    def __init__(self, s: Shader, group: Value, height: int) -> None:
+        self.s = s
+        self.rows, self.columns, self.depth, inner = (s.number(at) for at in range(4))
+        self._x, self._y = ([s.number(4 + 4 * side + at) for at in range(4)] for side in range(2))
+        down = group / s.cols
+        self.across = group - down * s.cols
+        tiles = (self.rows + (height - 1)) / height
+        self._batch = down / tiles
+        self.first = (down - self._batch * tiles) * height
+        outer = self._batch / inner
+        index = self._batch - outer * inner
+        self._x_base, self._y_base = (outer * strides[0] + index * strides[1] for strides in (self._x, self._y))
+
+    def left_row(self, row: Value) -> Value:
+        """Where a row of the left side begins; beyond the last, that one."""
+        return self._x_base + self.s.least(row, self.rows - 1) * self._x[2]
+
+    def right_column(self, column: Value) -> Value:
+        """Where a column of the right side begins; beyond the last, that one."""
+        return self._y_base + self.s.least(column, self.columns - 1) * self._y[3]
+
+    def along_left(self, k: Value) -> Value:
+        """How far an element of a row lies from its begin."""
+        return k * self._x[3]
+
+    def along_right(self, k: Value) -> Value:
+        """How far an element of a column lies from its begin."""
+        return k * self._y[2]
+
+    def result(self, row: Value, column: Value) -> Value:
+        """The place of a result."""
+        return (self._batch * self.rows + row) * self.columns + column
+
+
+def _store(s: Shader, place: Value, found: Value) -> None:
+    out = s.operands[2]
+    done = rounded(s, found, out.dtype) if out.dtype.is_float else scalar.wrapped(s, found, out.dtype)
+    out.store(place, done)
+
+
+def write_broad(s: Shader, *, height: int) -> None:
+    """Lanes along the columns."""
+    x, y, out = s.operands
+    handed = s.profile.subgroup_broadcast and s.local_size <= _BROAD
+    s.exact = False
+    with s.groups(s.rows * s.cols) as group:
+        grid, lane = _Grid(s, group, height), s.lane()
+        columns = [(grid.across * _COLUMNS + at) * s.local_size + lane for at in range(_COLUMNS)]
+        sums = [[s.variable(out.kind, 0) for _ in columns] for _ in range(height)]
+        lefts = [grid.left_row(grid.first + at) for at in range(height)]
+        rights = [grid.right_column(column) for column in columns]
+        step = s.local_size if handed else _STEP
+        whole = grid.depth / step * step
+
+        def multiply(left: list[Value], k: Value) -> None:
+            right = [y.load(place + grid.along_right(k)) for place in rights]
+            for line, a in zip(sums, left, strict=True):
+                for total, b in zip(line, right, strict=True):
+                    total.set(total.get() + a * b)
+
+        with s.loop(s.value(0, "u32"), whole, step) as k:
+            own = [x.load(place + grid.along_left(k + lane)) for place in lefts] if handed else []
+            for at in range(step):
+                here = k + at
+                left = [s.broadcast(each, at) for each in own]
+                multiply(left or [x.load(place + grid.along_left(here)) for place in lefts], here)
+        with s.loop(whole, grid.depth) as k:
+            multiply([x.load(place + grid.along_left(k)) for place in lefts], k)
+        _store_tile(s, grid, sums, [grid.first + at for at in range(height)], columns)
+
+
+def write_deep(s: Shader, *, height: int) -> None:
+    """Lanes along the depth."""
+    x, y, out = s.operands
+    s.exact = False
+    with s.groups(s.rows * s.cols) as group:
+        grid, lane = _Grid(s, group, height), s.lane()
+        columns = [grid.across * _DEEP + at for at in range(_DEEP)]
+        lines = [grid.first + at for at in range(height)]
+        sums = [[s.variable(out.kind, 0) for _ in columns] for _ in lines]
+        lefts, rights = [grid.left_row(row) for row in lines], [grid.right_column(column) for column in columns]
+        with s.loop(lane, grid.depth, s.local_size) as k:
+            left = [x.load(place + grid.along_left(k)) for place in lefts]
+            right = [y.load(place + grid.along_right(k)) for place in rights]
+            for line, a in zip(sums, left, strict=True):
+                for total, b in zip(line, right, strict=True):
+                    total.set(total.get() + a * b)
+        parts = [total.get() for line in sums for total in line]
+        whole = s.together(parts, lambda a, b: [one + other for one, other in zip(a, b, strict=True)])
+        with s.when(lane.equals(0)):
+            for at, found in enumerate(whole):
+                row, column = lines[at // _DEEP], columns[at % _DEEP]
+                with s.when((row < grid.rows) & (column < grid.columns)):
+                    _store(s, grid.result(row, column), found)
+
+
+def _store_tile(s: Shader, grid: _Grid, sums: list[list[Variable]], rows: list[Value], columns: list[Value]) -> None:
+    for line, row in zip(sums, rows, strict=True):
+        for total, column in zip(line, columns, strict=True):
+            with s.when((row < grid.rows) & (column < grid.columns)):
+                _store(s, grid.result(row, column), total.get())

@@ -1,0 +1,73 @@
+"""Templates: kernels as the planner knows them. A device's profile makes SPIR-V of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from assay.ir.dtypes import DType
+from assay.targets.shared.artifacts import Kernel
+from assay.targets.vulkan.profile import Profile
+from assay.targets.vulkan.shader import Arguments, Shader
+
+_LOCAL = 64
+"""Invocations of a workgroup in kernels that work item by item."""
+_EACH = {"cpu": 16}
+"""About how many items an invocation takes, by the kind of device: those that loop well take many."""
+
+Write = Callable[..., None]
+
+
+@dataclass(frozen=True, slots=True)
+class Template(Kernel):
+    """A kernel: a function that writes it, and what that is told. Its `source` is the text of both.
+
+    In a kernel `by_group` a workgroup of the subgroup's size works on an item, in others an invocation does. The first
+    two numbers of each are the rows and the columns of its grid, in grains.
+    """
+
+    write: Write = field(compare=False, kw_only=True)
+    parameters: tuple[tuple[str, Any], ...] = field(compare=False, default=())
+    operands: tuple[DType, ...] = ()
+    numbers: int = 0
+    by_group: bool = False
+    lane_columns: int = 0
+    """Columns of the grid that each lane of a workgroup takes: a grain of as many subgroups. 0: the step says it."""
+
+    def local_size(self, profile: Profile) -> int:
+        """The invocations of a workgroup."""
+        return profile.subgroup if self.by_group else min(_LOCAL, profile.most_invocations)
+
+    def arguments(self, profile: Profile) -> Arguments:
+        """How the kernel is told its operands and numbers."""
+        return Arguments(len(self.operands), self.numbers + 2, profile.addresses, profile.push_bytes)
+
+    def built(self, profile: Profile) -> bytes:
+        """The kernel as SPIR-V."""
+        shader = Shader(profile, self.operands, self.numbers + 2, self.local_size(profile))
+        self.write(shader, **dict(self.parameters))
+        return shader.finish()
+
+    def groups(self, profile: Profile, items: int) -> int:
+        """How many workgroups to start for so many items."""
+        if not self.by_group:
+            items = -(-items // (self.local_size(profile) * _EACH.get(profile.kind, 2)))
+        return max(1, min(items, profile.most_groups))
+
+
+def template(
+    write: Write,
+    operands: Sequence[DType],
+    numbers: int,
+    *,
+    by_group: bool = False,
+    lane_columns: int = 0,
+    **parameters: Any,
+) -> Template:
+    """The kernel that `write` makes of these parameters, which have a text each that says all of them."""
+    kinds = " ".join(dtype.name for dtype in operands)
+    told = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
+    source = f"{write.__module__}.{write.__qualname__}({told}) on {kinds} with {numbers}"
+    pairs = tuple(parameters.items())
+    return Template(source, write.__name__, pairs, tuple(operands), numbers, by_group, lane_columns, write=write)
