@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import re
+from typing import cast
 
 import numpy as np
 import onnxruntime
@@ -50,6 +49,8 @@ def test_both_branches_are_taken(ours: Moonshine) -> None:
     """The first step computes the cache of the encoder's output, the later ones leave it empty."""
     names = [i.name for i in ours.decoder.get_inputs()]
     assert "use_cache_branch" in names
-    branches = [node for node in cast(assay.InferenceSession, ours.decoder).session.lowered.nodes if node.op == "branch"]
+    branches = [
+        node for node in cast(assay.InferenceSession, ours.decoder).session.lowered.nodes if node.op == "branch"
+    ]
     assert len(branches) == 1
     assert all(len(region.nodes) > 100 for region in branches[0].regions)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import enum
 import inspect
 import runpy
 import types
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
