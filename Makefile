@@ -81,7 +81,7 @@ test: venv torch zoo assets lint ## lint, then every test
 sanitize: venv torch ## the derived suites of the native target under the address sanitizer; findings go to build/asan.*
 	@mkdir -p build
 	@LD_PRELOAD="$$(cc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0:log_path=build/asan \
-		ASSAY_CFLAGS="-fsanitize=address -fno-omit-frame-pointer -O1" $(BIN)/python -m pytest -n auto tests/targets $(ARGS)
+		ASSAY_CFLAGS="-fsanitize=address -fno-omit-frame-pointer -O1" $(BIN)/python -m pytest -n auto tests/targets tests/suites $(ARGS)
 
 demo: venv torch ## a first look at what Assay does: speech to text, where each op ran, how near eager is
 	@$(BIN)/python -m assay.cli demo $(ARGS)

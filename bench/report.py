@@ -17,7 +17,7 @@ from pathlib import Path
 from assay.evidence.records import Case, Cause, Configuration, Environment, OpUse, Output, Record, Speed, Transfers
 from assay.evidence.records.causes import normalised
 from assay.evidence.records.merge import write as write_records
-from assay.evidence.report import gathered, made, uncollected, write
+from assay.evidence.report import gathered, make_report, uncollected, write
 
 TARGETS = ("cpu", "reference", "ttnn", "vulkan")
 FAMILIES = ("albert/albert", "Mnist", "resnet", "swin_v2", "openai/whisper", "facebook/musicgen", "U-Net", "gpt")
@@ -149,7 +149,7 @@ def main() -> None:
         started, used = time.perf_counter(), time.process_time()
         found = gathered([file], folder)
         read = time.perf_counter()
-        report = made(found, "Made-up models")
+        report = make_report(found, "Made-up models")
         tables = time.perf_counter()
         files = write(folder, report)
         ended = time.perf_counter()

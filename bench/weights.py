@@ -1,7 +1,8 @@
 """What it costs that weights may change: torch.compile beside the session of the same model's exported program.
 
-The two ways of torch.compile (as it comes, and `options={"frozen": True}`) and the session take turns in one process; a
-figure is the median over the rounds of the quotient within a round. By default all models of the suite.
+The ways of torch.compile (as it comes, `frozen`, and without the kernel's account of writes, where nothing is kept) and
+the session take turns in one process; a figure is the median over the rounds of the quotient within a round. By
+default all models of the suite.
 
     python bench/weights.py [MODEL ...] [--rounds N]
 """
@@ -18,9 +19,10 @@ from typing import Any
 import torch
 
 import assay
-from assay.evidence.bench.models import Subject, arrays, torch_model
+from assay.evidence.bench.models import BenchModel, arrays, torch_model
 from assay.zoo.torch.workloads import SUITES, Plain
 
+WAYS: dict[str, dict[str, bool]] = {"default": {}, "frozen": {"frozen": True}, "untracked": {"tracking": False}}
 TURN = 0.3
 """Seconds that one of them runs before the next has its turn."""
 
@@ -37,12 +39,12 @@ def turn(run: Callable[[], Any]) -> float:
 
 
 def contestants(name: str) -> dict[str, Callable[[], Any]]:
-    """The same model three times."""
-    module, args, kwargs = torch_model(Subject(name))
+    """The same model in every way."""
+    module, args, kwargs = torch_model(BenchModel(name))
     session = assay.load(torch.export.export(Plain(module), args, kwargs, strict=False))
     feeds = dict(zip(session.input_names, arrays((args, kwargs)), strict=True))
     found: dict[str, Callable[[], Any]] = {"session": lambda: session.run(feeds)}
-    for way, options in (("default", {}), ("frozen", {"frozen": True})):
+    for way, options in WAYS.items():
         compiled = torch.compile(module, backend="assay", options=options, dynamic=False)
         found[way] = lambda compiled=compiled: compiled(*args, **kwargs)
     return found
@@ -54,7 +56,7 @@ def main() -> None:
     parser.add_argument("models", nargs="*", default=list(SUITES["cpu"]))
     parser.add_argument("--rounds", type=int, default=10)
     options = parser.parse_args()
-    print(f"{'':22} {'session, ms':>12} {'default':>8} {'frozen':>8}")
+    print(f"{'':22} {'session, ms':>12}", *(f"{way:>9}" for way in WAYS))
     for name in options.models:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
@@ -62,7 +64,7 @@ def main() -> None:
             rounds = [{way: turn(run) for way, run in runs.items()} for _ in range(options.rounds)]
         ratios = {way: statistics.median(each[way] / each["session"] for each in rounds) for way in runs}
         session = statistics.median(each["session"] for each in rounds) * 1e3
-        print(f"{name:22} {session:12.3f} {ratios['default']:8.3f} {ratios['frozen']:8.3f}", flush=True)
+        print(f"{name:22} {session:12.3f}", *(f"{ratios[way]:9.3f}" for way in WAYS), flush=True)
 
 
 if __name__ == "__main__":

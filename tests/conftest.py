@@ -44,6 +44,14 @@ def target_name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
+def host_target_name(target_name: str) -> str:
+    """The name of a registered target that works in host memory, which is what budgets of memory count."""
+    if make_target(target_name, "exact", DEFAULT).traits.own_memory:
+        pytest.skip(f"the target {target_name} has memory of its own")
+    return target_name
+
+
+@pytest.fixture
 def target(target_name: str) -> Target:
     """A registered target that is here, in `exact` mode."""
     return make_target(target_name, "exact", DEFAULT)

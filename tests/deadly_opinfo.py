@@ -7,25 +7,33 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from assay.evidence.opinfo.messages import Begun, Compiled, Differentiable, Failed, Job, Loaded, Settled
-from assay.evidence.opinfo.records import SELF, Verdict
+from assay.evidence.opinfo.messages import (
+    Begun,
+    Differentiable,
+    GraphsCompiled,
+    SamplesMade,
+    Settled,
+    UnitFailed,
+    UnitJob,
+)
+from assay.evidence.opinfo.records import SELF, SampleResult
 from assay.processes import Handler, Tell
 
 
 def deadly() -> Handler:
     """What the process runs."""
 
-    def run(job: Job, tell: Tell) -> Failed | None:
+    def run(job: UnitJob, tell: Tell) -> UnitFailed | None:
         for message in _messages(job):
             tell(message)
-        return Failed("ValueError: a defect") if job.unit.op == "fails" else None
+        return UnitFailed("ValueError: a defect") if job.unit.op == "fails" else None
 
     return run
 
 
-def _messages(job: Job) -> Iterator[Any]:
+def _messages(job: UnitJob) -> Iterator[Any]:
     """Four samples in two groups; sample 2 is the deadly one."""
-    yield Loaded(4, (0.0, 0.0))
+    yield SamplesMade(4, (0.0, 0.0))
     for group in [(0,), (1,), (2,), (3,)] if job.alone else [(0, 1), (2, 3)]:
         left = tuple(i for i in group if (SELF, i) not in job.known)
         if not left:
@@ -33,9 +41,9 @@ def _messages(job: Job) -> Iterator[Any]:
         yield Begun(SELF, left)
         if 2 in left:
             _die(job.unit.op)
-        yield Compiled({"inference": 1}, {"inference": {"aten.x": "none"}})
+        yield GraphsCompiled({"inference": 1}, {"inference": {"aten.x": "none"}})
         yield Differentiable(left[0])
-        yield Settled(SELF, {i: Verdict("pass") for i in left})
+        yield Settled(SELF, {i: SampleResult("pass") for i in left})
 
 
 def _die(how: str) -> None:

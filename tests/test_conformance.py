@@ -11,10 +11,10 @@ import pytest
 from deadly_peer import deadly, die_at_once
 
 from assay.errors import NotFound
-from assay.evidence.attempts import Attempt, Isolated
+from assay.evidence.attempts import Attempt, IsolatedAttempts
 from assay.evidence.conformance.page import page, write_page
-from assay.evidence.conformance.run import Outcome, Record, excuse, judged, mismatch, run_conformance
-from assay.evidence.conformance.suite import KINDS, Case, Content, DataSet, official_cases
+from assay.evidence.conformance.run import CaseResult, ConformanceRun, excuse, judged, mismatch, run_conformance
+from assay.evidence.conformance.suite import KINDS, Content, DataSet, SuiteCase, official_cases
 from assay.evidence.engines import engine
 from assay.evidence.peers import peer_names, peer_version
 
@@ -84,9 +84,9 @@ def test_what_differs(actual: Any, expected: Any) -> None:
 # --- cases and records
 
 
-def case(*expected: Any) -> tuple[Case, Content]:
+def case(*expected: Any) -> tuple[SuiteCase, Content]:
     content = Content(b"", (DataSet({}, expected),))
-    return Case("test_made_up", "node", 1e-3, 1e-7, lambda: content), content
+    return SuiteCase("test_made_up", "node", 1e-3, 1e-7, lambda: content), content
 
 
 def test_a_record_says_what_is_wrong() -> None:
@@ -109,15 +109,15 @@ def test_a_case_without_data_does_not_pass() -> None:
 
 
 def test_a_limitation_excuses_another_result_but_no_failure() -> None:
-    def record(name: str, status: str) -> Record:
-        return Record(name, "node", "reference", status, "", "", 0.0)
+    def record(name: str, status: str) -> CaseResult:
+        return CaseResult(name, "node", "reference", status, "", "", 0.0)
 
     assert excuse(record("test_bernoulli_seed_expanded", "fail_accuracy"))
     assert not excuse(record("test_bernoulli", "fail_lower"))
     assert not excuse(record("test_bernoulli_more", "fail_accuracy"))
     assert not excuse(record("test_add", "fail_accuracy"))
     statuses = {"test_add": "pass", "test_bernoulli": "fail_accuracy", "test_sub": "fail_run"}
-    outcome = Outcome({"reference": "0"}, [record(name, status) for name, status in statuses.items()])
+    outcome = ConformanceRun({"reference": "0"}, [record(name, status) for name, status in statuses.items()])
     assert [r.name for r in outcome.surprises()] == ["test_sub"]
     assert outcome.counts("reference") == {"node": (1, 3)}
 
@@ -173,7 +173,7 @@ def test_versions_of_peers(name: str) -> None:
 
 
 def test_a_crash_or_a_hang_costs_one_case() -> None:
-    with Isolated("deadly", 5.0, deadly) as worker:
+    with IsolatedAttempts("deadly", 5.0, deadly) as worker:
         found = {name: worker.attempt(name.encode(), [{}]) for name in ("good", "crash", "hang", "lack", "fine")}
     assert {name: tried.status for name, tried in found.items()} == {
         "good": "pass",
@@ -190,7 +190,7 @@ def test_a_crash_or_a_hang_costs_one_case() -> None:
 
 
 def test_a_peer_that_cannot_start_is_a_crash() -> None:
-    with Isolated("deadly", service=die_at_once) as worker:
+    with IsolatedAttempts("deadly", service=die_at_once) as worker:
         tried = worker.attempt(b"", [{}])
     assert (tried.status, tried.reason) == ("crash", "the process died with exit code 3")
 
@@ -198,16 +198,16 @@ def test_a_peer_that_cannot_start_is_a_crash() -> None:
 # --- the page
 
 
-def outcome() -> Outcome:
+def outcome() -> ConformanceRun:
     records = [
-        Record("test_a", "node", "reference", "pass", "compare", "", 0.25),
-        Record("test_bernoulli", "node", "reference", "fail_accuracy", "compare", "'y': max abs 1", 0.25),
-        Record("test_b", "light", "reference", "fail_run", "run", "a | b\nc", 1.0),
-        Record("test_a", "node", "onnxruntime", "crash", "run", "the process died with signal 11", 0.0),
-        Record("test_bernoulli", "node", "onnxruntime", "pass", "compare", "", 0.0),
-        Record("test_b", "light", "onnxruntime", "pass", "compare", "", 0.0),
+        CaseResult("test_a", "node", "reference", "pass", "compare", "", 0.25),
+        CaseResult("test_bernoulli", "node", "reference", "fail_accuracy", "compare", "'y': max abs 1", 0.25),
+        CaseResult("test_b", "light", "reference", "fail_run", "run", "a | b\nc", 1.0),
+        CaseResult("test_a", "node", "onnxruntime", "crash", "run", "the process died with signal 11", 0.0),
+        CaseResult("test_bernoulli", "node", "onnxruntime", "pass", "compare", "", 0.0),
+        CaseResult("test_b", "light", "onnxruntime", "pass", "compare", "", 0.0),
     ]
-    return Outcome({"reference": "0.1", "onnxruntime": "1.2"}, records)
+    return ConformanceRun({"reference": "0.1", "onnxruntime": "1.2"}, records)
 
 
 def test_the_page_lists_every_case_that_does_not_pass() -> None:
@@ -226,11 +226,11 @@ def test_the_page_lists_every_case_that_does_not_pass() -> None:
 def test_the_page_counts_the_cases_that_leave_floats_to_the_oracle() -> None:
     left = ("lstm: there is no kernel", "lstm: there is no kernel")
     records = [
-        Record("test_a", "node", "cpu", "pass", "compare", "", 0.1),
-        Record("test_b", "node", "cpu", "pass", "compare", "", 0.1, left),
-        Record("test_c", "node", "cpu", "fail_accuracy", "compare", "'y': max abs 1", 0.1),
+        CaseResult("test_a", "node", "cpu", "pass", "compare", "", 0.1),
+        CaseResult("test_b", "node", "cpu", "pass", "compare", "", 0.1, left),
+        CaseResult("test_c", "node", "cpu", "fail_accuracy", "compare", "'y': max abs 1", 0.1),
     ]
-    text = page(Outcome({"cpu": "0.1"}, records), "assay conformance -t cpu")
+    text = page(ConformanceRun({"cpu": "0.1"}, records), "assay conformance -t cpu")
     assert "no op on floats left to the oracle: node 1 of 3." in text
     assert "| lstm: there is no kernel | 1 |" in text
     assert "Left to the oracle" not in page(outcome(), "assay conformance")

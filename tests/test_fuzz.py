@@ -14,10 +14,10 @@ import pytest
 from assay.errors import NotFound
 from assay.evidence.compare.arrays import closeness
 from assay.evidence.compare.noise import noise_of
-from assay.evidence.fuzz.graph_cases import Case, Grower, NotComputed, alone, with_constants, without
-from assay.evidence.fuzz.graph_deviations import DEVIATIONS, REFUSALS, Deviation
-from assay.evidence.fuzz.graph_peers import OnnxRuntime
-from assay.evidence.fuzz.graph_run import FuzzReport, make_case, run_fuzz, shrink
+from assay.evidence.fuzz.graph_cases import GraphCase, GraphGrower, NotComputed, alone, with_constants, without
+from assay.evidence.fuzz.graph_deviations import DEVIATIONS, REFUSALS, GraphDeviation
+from assay.evidence.fuzz.graph_peers import OnnxRuntimePeer
+from assay.evidence.fuzz.graph_run import GraphFuzzReport, make_case, run_fuzz, shrink
 from assay.ir import dtypes
 from assay.ir.parser import parse_graph
 from assay.ir.printer import print_graph
@@ -49,7 +49,7 @@ def test_graphs_are_valid_and_depend_on_the_seed_alone() -> None:
             assert closeness(case.values[value], expected).ok
 
 
-def run(case: Case) -> tuple[Any, ...]:
+def run(case: GraphCase) -> tuple[Any, ...]:
     return ReferenceTarget().compile(case.graph).run(case.inputs)
 
 
@@ -79,7 +79,7 @@ def scaled(op: str) -> Callable[..., Any]:
     return lambda *inputs, **attrs: right(*inputs, **attrs) * 1.001
 
 
-def found(monkeypatch: pytest.MonkeyPatch, op: str, peer: str, **changes: Any) -> FuzzReport:
+def found(monkeypatch: pytest.MonkeyPatch, op: str, peer: str, **changes: Any) -> GraphFuzzReport:
     monkeypatch.setitem(CORE.table, op, replace(CORE[op], **changes))
     return run_fuzz(12, seed=4, peers=(peer,), ops=[op, "add", "transpose", "reduce_sum"])
 
@@ -139,7 +139,7 @@ def test_shrinking_keeps_what_is_needed_only() -> None:
     assert all(not case.values[v].size or not np.any(least.values[v]) for v in least.graph.inputs)
 
 
-def has(case: Case, op: str) -> bool:
+def has(case: GraphCase, op: str) -> bool:
     return any(node.op == op for node in case.graph.nodes)
 
 
@@ -159,13 +159,13 @@ def test_parts_of_a_graph_stand_alone() -> None:
         assert len(run(closed)) == len(case.graph.outputs)
 
 
-def chain(text: str) -> Case:
+def chain(text: str) -> GraphCase:
     graph = parse_graph(text)
     values = dict(graph.constants)
     for node in graph.nodes:
         with np.errstate(all="ignore"):
             values[node.outputs[0]] = CORE[node.op].reference(*(values[v] for v in node.inputs if v), **node.attrs)
-    return Case(graph, values)
+    return GraphCase(graph, values)
 
 
 def test_noise_grows_where_digits_cancel() -> None:
@@ -221,19 +221,19 @@ def test_every_deviation_names_ops_that_exist() -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in DEVIATIONS if "aborts" not in row.reason], ids=lambda row: row.reason)
-def test_every_deviation_still_shows(row: Deviation, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_deviation_still_shows(row: GraphDeviation, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that onnxruntime no longer needs must go."""
     others = tuple(other for other in DEVIATIONS if other is not row)
     monkeypatch.setattr("assay.evidence.fuzz.graph_peers.DEVIATIONS", others)
     assert any(differs(case) for op in row.ops for case in single_nodes(op) if applies(row, case))
 
 
-def single_nodes(op: str) -> Iterator[Case]:
+def single_nodes(op: str) -> Iterator[GraphCase]:
     """Every sample of an op as a case of one node; also with an odd element in one of its inputs."""
     for dtype in CORE[op].main_dtypes:
         for sample in CORE[op].samples(np.random.default_rng(0), dtype):
             for inputs in (sample.inputs, *varied(sample)):
-                grower = Grower(np.random.default_rng(0))
+                grower = GraphGrower(np.random.default_rng(0))
                 made = [(grower.constant if i in sample.fixed else grower.input) for i in range(len(inputs))]
                 arguments = [None if x is None else make(x) for make, x in zip(made, inputs, strict=True)]
                 try:
@@ -256,12 +256,12 @@ def varied(sample: Sample) -> Iterator[tuple[Any, ...]]:
             yield (*sample.inputs[:index], changed, *sample.inputs[index + 1 :])
 
 
-def applies(row: Deviation, case: Case) -> bool:
+def applies(row: GraphDeviation, case: GraphCase) -> bool:
     node = case.graph.nodes[0]
     return row.applies(node, [None if value is None else case.values[value] for value in node.inputs])
 
 
-def differs(case: Case) -> bool:
-    answer = OnnxRuntime().ask(case)
+def differs(case: GraphCase) -> bool:
+    answer = OnnxRuntimePeer().ask(case)
     noise = noise_of(case.graph, case.values, 0)
     return bool(answer.failure) or any(not noise[v].judge(x, case.values[v]).ok for v, x in answer.values.items())

@@ -8,7 +8,7 @@ import pytest
 
 from assay.evidence.records import Records
 from assay.evidence.records.schema import STATUSES
-from assay.evidence.report import Report, gathered, made, write_page, write_readme
+from assay.evidence.report import Report, gathered, make_report, write_page, write_readme
 from assay.evidence.report.readme import BEGIN, END
 
 ROOT = Path(__file__).parents[1]
@@ -22,7 +22,7 @@ def records() -> Records:
 
 @pytest.fixture(scope="module")
 def report(records: Records) -> Report:
-    return made(records, "Models")
+    return make_report(records, "Models")
 
 
 def test_the_records_are_sound(records: Records, report: Report) -> None:

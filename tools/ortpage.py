@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from assay.runtime.ort.errors import EXCEPTIONS, NeverRaised
-from assay.runtime.ort.names import CLASSES, MODULE, Row, Standing
+from assay.runtime.ort.names import CLASSES, MODULE, NameRow, Standing
 
 PATH = Path(__file__).parent.parent / "docs" / "onnxruntime.md"
 
@@ -63,7 +63,7 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _rows(rows: Mapping[str, Row]) -> Iterator[str]:
+def _rows(rows: Mapping[str, NameRow]) -> Iterator[str]:
     yield "| name | here | |"
     yield "|---|---|---|"
     for name, row in rows.items():

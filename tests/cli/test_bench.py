@@ -25,14 +25,14 @@ from assay.cli import app
 from assay.cli.output import DIFFERS, OK, USAGE
 from assay.errors import BadFeed, NotFound
 from assay.evidence.bench import race as bench_race
-from assay.evidence.bench.models import Material, Subject, Truth, make_material
+from assay.evidence.bench.models import BenchModel, Material, RightOutputs, make_material
 from assay.evidence.bench.page import ratio_cell, tables, write_page
 from assay.evidence.bench.peers import ENTRIES, PEERS, Entry, check_peers
 from assay.evidence.bench.picture import picture
-from assay.evidence.bench.race import Died, interleave
-from assay.evidence.bench.records import FORMAT, SELF, Match, Result, Run, Spread, geometric_mean, read, spread
-from assay.evidence.bench.run import Process, Settings, check_resumed, environment, header, run_model
-from assay.evidence.bench.worker import Task, service, turn
+from assay.evidence.bench.race import ContestantDied, interleave
+from assay.evidence.bench.records import FORMAT, SELF, BenchRun, Match, Result, Spread, geometric_mean, read, spread
+from assay.evidence.bench.run import BenchSettings, Process, check_resumed, environment, header, run_model
+from assay.evidence.bench.worker import ContestantTask, service, turn
 from assay.evidence.machine import cores, cpu_of, cpu_of_all, described
 from assay.processes import Handler
 from assay.zoo.torch.workloads import SUITES, WORKLOADS
@@ -75,7 +75,7 @@ class Fake:
         self.diary.append(self.name)
         self.counts.append(count)
         if self.dies is not None and len(self.counts) > self.dies:
-            raise Died("hit by lightning")
+            raise ContestantDied("hit by lightning")
         return [self.seconds] * count
 
     def cpu(self) -> float | None:
@@ -154,8 +154,8 @@ def result(model: str, name: str, turns: list[float], **more: Any) -> Result:
     return Result(model, name, **{"turns": turns, "allowed": 1e-5, "idle": 0.0, "iterations": 3, **figures, **more})
 
 
-def a_run() -> Run:
-    head = header(Settings("cpu", ("eager", "inductor", "onnxruntime"), 2), "assay bench one two")
+def a_run() -> BenchRun:
+    head = header(BenchSettings("cpu", ("eager", "inductor", "onnxruntime"), 2), "assay bench one two")
     one = {
         SELF: result("one", SELF, [1.0, 2.0, 4.0], placed={"cpu": 5, "reference": 2}),
         "eager": result("one", "eager", [3.0, 8.0, 8.0]),
@@ -168,7 +168,7 @@ def a_run() -> Run:
         "inductor": Result("two", "inductor", "failed", "a | b"),
         "onnxruntime": Result("two", "onnxruntime", "absent", "onnxruntime is not installed"),
     }
-    return Run(head, [Match("one", one, [0.0, 0.25, 0.5]), Match("two", two, [None, None, None])])
+    return BenchRun(head, [Match("one", one, [0.0, 0.25, 0.5]), Match("two", two, [None, None, None])])
 
 
 def test_medians_and_spreads() -> None:
@@ -221,10 +221,10 @@ def test_records_of_another_format_are_refused(tmp_path: Path) -> None:
 
 
 def test_only_the_same_run_is_resumed() -> None:
-    settings = Settings("cpu", ("eager",), 2)
+    settings = BenchSettings("cpu", ("eager",), 2)
     check_resumed(header(settings, ""), settings)
     with pytest.raises(BadFeed, match="threads"):
-        check_resumed(header(Settings("cpu", ("eager",), 1), ""), settings)
+        check_resumed(header(BenchSettings("cpu", ("eager",), 1), ""), settings)
 
 
 # --- what is shown
@@ -276,7 +276,7 @@ def test_the_picture_is_svg_with_a_bar_for_each_ratio() -> None:
     assert {"one", "two", "eager", "3.00", "0.50", "2.00", "wrong", "failed", "absent"} <= set(texts)
     bars = [each for each in root.iter("{http://www.w3.org/2000/svg}rect") if each.get("height") == "10"]
     assert len(bars) == 3
-    assert ElementTree.fromstring(picture(Run(a_run().header, []))) is not None
+    assert ElementTree.fromstring(picture(BenchRun(a_run().header, []))) is not None
 
 
 # --- verdicts
@@ -284,7 +284,7 @@ def test_the_picture_is_svg_with_a_bar_for_each_ratio() -> None:
 
 def test_rounding_is_right_and_more_is_wrong() -> None:
     exact = np.linspace(1.0, 2.0, 50)
-    truth = Truth([exact.astype(np.float32)], [exact])
+    truth = RightOutputs([exact.astype(np.float32)], [exact])
     right = truth.judge([exact.astype(np.float32)])
     assert not right.complaint
     assert right.error is not None
@@ -298,7 +298,7 @@ def test_rounding_is_right_and_more_is_wrong() -> None:
 
 
 def test_integers_must_be_equal() -> None:
-    truth = Truth([np.array([1, 2])], [np.array([1, 2])])
+    truth = RightOutputs([np.array([1, 2])], [np.array([1, 2])])
     assert not truth.judge([np.array([1, 2])]).complaint
     assert truth.judge([np.array([1, 3])]).complaint
 
@@ -307,13 +307,13 @@ def test_integers_must_be_equal() -> None:
 
 
 def test_a_torch_model_in_all_forms(tmp_path: Path) -> None:
-    material, truth = make_material(Subject("mnist"), tmp_path, with_onnx=False)
+    material, truth = make_material(BenchModel("mnist"), tmp_path, with_onnx=False)
     assert material.has("module")
     assert material.has("program")
     assert not material.has("onnx")
     assert [each.shape for each in material.inputs()] == [(1, 1, 28, 28)]
     assert [each.dtype for each in (*truth.plain, *truth.exact)] == [np.float32, np.float64]
-    again = make_material(Subject("again", material.program), tmp_path / "again", with_onnx=False)
+    again = make_material(BenchModel("again", material.program), tmp_path / "again", with_onnx=False)
     assert np.array_equal(again[1].plain[0], truth.plain[0])
     for name in (SELF, "eager"):
         contestant = ENTRIES[name].make(material, 1, "reference")
@@ -343,12 +343,12 @@ def test_workloads_are_the_same_each_time_and_finite(name: str) -> None:
 
 def test_who_cannot_take_a_model_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = Material(
-        Subject("m.onnx", Path("m.onnx")), tmp_path, onnx=Path("m.onnx"), missing={"module": "no torch model"}
+        BenchModel("m.onnx", Path("m.onnx")), tmp_path, onnx=Path("m.onnx"), missing={"module": "no torch model"}
     )
     assert ENTRIES["eager"].refusal(file) == "no torch model"
     assert ENTRIES[SELF].refusal(file) == ""
     assert ENTRIES["onnxruntime"].refusal(file) == ""
-    program = Material(Subject("mnist"), tmp_path, program=Path("m.pt2"), missing={"onnx": "no exporter"})
+    program = Material(BenchModel("mnist"), tmp_path, program=Path("m.pt2"), missing={"onnx": "no exporter"})
     assert ENTRIES["openvino"].refusal(program) in ("no exporter", "openvino is not installed")
     monkeypatch.setattr(Entry, "version", lambda self: None)
     assert ENTRIES["openvino"].refusal(file) == "openvino is not installed"
@@ -367,24 +367,24 @@ def test_processes_are_told_how_many_threads_and_where_caches_go(tmp_path: Path)
 # --- processes
 
 
-def die(task: Task) -> Handler:
+def die(task: ContestantTask) -> Handler:
     """What a broken installation does."""
     os.write(2, b"a lot\nout of luck\n")
     os._exit(3)
 
 
-def hang(task: Task) -> Handler:
+def hang(task: ContestantTask) -> Handler:
     time.sleep(60)
     raise AssertionError
 
 
 @pytest.fixture
-def task(model: Path, tmp_path: Path) -> Task:
+def task(model: Path, tmp_path: Path) -> ContestantTask:
     np.savez(tmp_path / "inputs.npz", **{"0": np.zeros((2, 3), np.float32)})
-    return Task("onnxruntime", Material(Subject("m", model), tmp_path, onnx=model), 1, "reference")
+    return ContestantTask("onnxruntime", Material(BenchModel("m", model), tmp_path, onnx=model), 1, "reference")
 
 
-def test_a_process_prepares_and_runs(task: Task) -> None:
+def test_a_process_prepares_and_runs(task: ContestantTask) -> None:
     process = Process(task, environment(1, None), 60.0, service)
     try:
         ready = process.ready()
@@ -394,25 +394,25 @@ def test_a_process_prepares_and_runs(task: Task) -> None:
         assert len(process.turn(4)) == 4
     finally:
         process.stop()
-    with pytest.raises(Died):
+    with pytest.raises(ContestantDied):
         process.turn(1)
 
 
-def test_a_process_that_fails_tells_why(task: Task, model: Path) -> None:
+def test_a_process_that_fails_tells_why(task: ContestantTask, model: Path) -> None:
     model.write_bytes(b"nothing like a model")
     process = Process(task, environment(1, None), 60.0)
-    with pytest.raises(Died, match=r"InvalidProtobuf|Fail"):
+    with pytest.raises(ContestantDied, match=r"InvalidProtobuf|Fail"):
         process.ready()
     process.stop()
 
 
-def test_a_process_that_dies_or_hangs_is_noticed(task: Task) -> None:
+def test_a_process_that_dies_or_hangs_is_noticed(task: ContestantTask) -> None:
     process = Process(task, {}, 60.0, die)
-    with pytest.raises(Died, match="exit code 3: out of luck"):
+    with pytest.raises(ContestantDied, match="exit code 3: out of luck"):
         process.ready()
     process.stop()
     process = Process(task, {}, 0.5, hang)
-    with pytest.raises(Died, match=r"longer than 0\.5 s"):
+    with pytest.raises(ContestantDied, match=r"longer than 0\.5 s"):
         process.ready()
     process.stop()
 
@@ -441,18 +441,18 @@ def test_an_onnx_file_from_end_to_end(model: Path, tmp_path: Path) -> None:
 
 
 def test_wrong_results_are_flagged(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Truth, "judge", lambda self, outputs: judged(outputs))
-    settings = Settings("reference", ("onnxruntime",), 1, repeat=1, seconds=0.001, cold=False)
-    match = run_model(Subject("m", model, {"x": np.ones((1, 3), np.float32)}), settings)
+    monkeypatch.setattr(RightOutputs, "judge", lambda self, outputs: judged(outputs))
+    settings = BenchSettings("reference", ("onnxruntime",), 1, repeat=1, seconds=0.001, cold=False)
+    match = run_model(BenchModel("m", model, {"x": np.ones((1, 3), np.float32)}), settings)
     assert {each.status for each in match.results.values()} == {"wrong"}
     assert not any(each.turns for each in match.results.values())
     assert match.best is None
 
 
 def judged(outputs: Any) -> Any:
-    from assay.evidence.bench.models import Verdict
+    from assay.evidence.bench.models import OutputError
 
-    return Verdict(1.0, 0.1, f"{len(outputs)} outputs are off")
+    return OutputError(1.0, 0.1, f"{len(outputs)} outputs are off")
 
 
 def test_a_model_that_cannot_be_made_is_told(tmp_path: Path) -> None:
@@ -489,7 +489,7 @@ def test_the_models_are_listed() -> None:
 
 def test_an_error_leaves_earlier_records_as_they_are(model: Path, tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
-    path.write_text(json.dumps(header(Settings("reference", ("eager",), 1), "")) + "\n")
+    path.write_text(json.dumps(header(BenchSettings("reference", ("eager",), 1), "")) + "\n")
     before = path.read_text()
     done = invoke(model, *QUICK, "--peer", "onnxruntime", "--resume", "--json", path)
     assert isinstance(done.exception, BadFeed)

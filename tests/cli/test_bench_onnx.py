@@ -19,10 +19,10 @@ from assay.cli import app
 from assay.cli.output import DIFFERS, OK
 from assay.evidence.bench import race as bench_race
 from assay.evidence.bench import suites as bench_suites
-from assay.evidence.bench.models import Subject, Truth, make_material
+from assay.evidence.bench.models import BenchModel, RightOutputs, make_material
 from assay.evidence.bench.onnx_page import MOST, PEER, write_onnx_page
-from assay.evidence.bench.records import SELF, Match, Result, Run, read
-from assay.evidence.bench.run import Settings, header
+from assay.evidence.bench.records import SELF, BenchRun, Match, Result, read
+from assay.evidence.bench.run import BenchSettings, header
 from assay.zoo import onnx_models
 from assay.zoo.onnx_models import ONNX_MODELS, OnnxModel, Values
 from assay.zoo.torch.workloads import WORKLOADS
@@ -125,10 +125,10 @@ def test_names_are_not_ambiguous() -> None:
 # --- verdicts
 
 
-def truth_of(tmp_path: Path, text: str, judge: str | None = PEER, **feeds: Any) -> Truth:
+def truth_of(tmp_path: Path, text: str, judge: str | None = PEER, **feeds: Any) -> RightOutputs:
     given = {name: np.array([values], np.float32) for name, values in feeds.items()}
     path = write_model(tmp_path / "model.onnx", text)
-    return make_material(Subject("m", path, given, judge=judge), tmp_path / "made", with_onnx=True)[1]
+    return make_material(BenchModel("m", path, given, judge=judge), tmp_path / "made", with_onnx=True)[1]
 
 
 def test_right_is_what_onnxruntime_gives(tmp_path: Path) -> None:
@@ -163,14 +163,14 @@ def result(model: str, name: str, time: float, **more: Any) -> Result:
     return Result(model, name, turns=[time] * 3, error=2e-7, placed={"cpu": 9} if name == SELF else {}, **more)
 
 
-def a_run(**times: float) -> Run:
+def a_run(**times: float) -> BenchRun:
     """Assay's times; onnxruntime takes a second."""
     left = {"nonzero: no kernel": 2, "loop: dynamic": 1}
     matches = [
         Match(name, {SELF: result(name, SELF, time, left=left), PEER: result(name, PEER, 1.0)}, [0.0] * 3)
         for name, time in times.items()
     ]
-    return Run(header(Settings("cpu", (PEER,), 2), "assay bench --suite onnx"), matches)
+    return BenchRun(header(BenchSettings("cpu", (PEER,), 2), "assay bench --suite onnx"), matches)
 
 
 @pytest.mark.parametrize(("time", "told"), [(MOST, "reached by all."), (MOST + 0.5, "**not reached** by nsnet2.")])

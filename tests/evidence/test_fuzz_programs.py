@@ -12,10 +12,10 @@ import pytest
 
 from assay.evidence.fuzz import onnx_verdict, torch_run
 from assay.evidence.fuzz.onnx_cases import cut, random_case, unconnected
-from assay.evidence.fuzz.onnx_deviations import ORT, REFERENCE, Deviation, Fault
+from assay.evidence.fuzz.onnx_deviations import ORT, REFERENCE, Deviation, PeerFault
 from assay.evidence.fuzz.onnx_verdict import deviating, judged_outputs, refusal_counts
-from assay.evidence.fuzz.report import Job
-from assay.evidence.fuzz.torch_program import Leaf, Program, Step
+from assay.evidence.fuzz.report import FuzzJob
+from assay.evidence.fuzz.torch_program import ProgramInput, RandomProgram, Statement
 from assay.evidence.fuzz.torch_verdict import judge
 from assay.ops import CORE
 
@@ -49,12 +49,12 @@ def off_by_a_little(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def statuses(runner: Any, count: int) -> set[str]:
-    return {row[1] for index in range(count) for row in runner.run(Job(5, index, ("reference",))).rows}
+    return {row[1] for index in range(count) for row in runner.run(FuzzJob(5, index, ("reference",))).rows}
 
 
 @pytest.mark.usefixtures("off_by_a_little")
 def test_a_wrong_op_shows_in_programs() -> None:
-    assert "wrong" in statuses(torch_run.Runner(shrunk=0), 12)
+    assert "wrong" in statuses(torch_run.ProgramRunner(shrunk=0), 12)
 
 
 @pytest.mark.usefixtures("off_by_a_little")
@@ -70,8 +70,11 @@ def test_a_wrong_op_shows_in_models() -> None:
 
 def judged(text: str, leaf: str, target: str = "cpu") -> str:
     """The verdict on a program of one argument and one statement."""
-    program = Program(
-        (Leaf("x0", "argument", f"{leaf}.requires_grad_()"),), (Step(f"v1 = {text}", ("v1",)),), ("v1",), grad=True
+    program = RandomProgram(
+        (ProgramInput("x0", "argument", f"{leaf}.requires_grad_()"),),
+        (Statement(f"v1 = {text}", ("v1",)),),
+        ("v1",),
+        grad=True,
     )
     return judge(program, target).status
 
@@ -110,7 +113,7 @@ def two_parts() -> Any:
 def test_a_deviation_leaves_alone_what_does_not_follow_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
     case = two_parts()
     first, growth = case.nodes[0], case.growths[0]
-    row = Deviation((ORT,), (first.op,), Fault.ANSWERS, "a reason", lambda attrs, inputs: True)
+    row = Deviation((ORT,), (first.op,), PeerFault.ANSWERS, "a reason", lambda attrs, inputs: True)
     monkeypatch.setattr(onnx_verdict, "DEVIATIONS", (row,))
     assert deviating(case, growth) == {ORT: {"a reason"}, REFERENCE: set()}
     outputs = judged_outputs(case, growth)
@@ -122,13 +125,13 @@ def test_a_deviation_leaves_alone_what_does_not_follow_from_it(monkeypatch: pyte
 def test_a_wrong_answer_explains_a_refusal_only_if_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     case = two_parts()
     growth = case.growths[0]
-    for fault, counts in ((Fault.ANSWERS, True), (Fault.REFUSES, False), (Fault.EITHER, False)):
+    for fault, counts in ((PeerFault.ANSWERS, True), (PeerFault.REFUSES, False), (PeerFault.EITHER, False)):
         row = Deviation((ORT,), (case.nodes[0].op,), fault, "a reason")
         monkeypatch.setattr(onnx_verdict, "DEVIATIONS", (row,))
         alone = cut(case, [case.nodes[0]])
         assert refusal_counts(alone, growth, ORT) is counts
         assert refusal_counts(alone, growth, REFERENCE)
-        assert bool(judged_outputs(alone, growth)[ORT]) is (fault is Fault.REFUSES)
+        assert bool(judged_outputs(alone, growth)[ORT]) is (fault is PeerFault.REFUSES)
 
 
 def test_the_parts_of_a_model_that_do_not_read_each_other() -> None:

@@ -7,10 +7,10 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor
 
-from assay.evidence.compare.noisy import Call, NoisyArithmetic, Seeing, flips
+from assay.evidence.compare.noisy import EdgeCall, NoisyArithmetic, Seeing, flips
 
 
-def calls(x: Tensor, seed: int | None) -> list[Call]:
+def calls(x: Tensor, seed: int | None) -> list[EdgeCall]:
     """The calls with an edge in a run whose second relu has what is left of `x` after 3 · x / 3 is taken away."""
     noise = nullcontext() if seed is None else NoisyArithmetic(seed)
     with Seeing() as seeing, noise:
@@ -29,5 +29,5 @@ def test_the_op_whose_choice_noise_flips_is_named() -> None:
 
 def test_an_op_that_one_run_alone_comes_to_is_named() -> None:
     plain = calls(torch.ones(2), None)
-    more = [*plain, Call("sort", {"self": plain[0].arguments["self"]})]
+    more = [*plain, EdgeCall("sort", {"self": plain[0].arguments["self"]})]
     assert flips(plain, [plain, more, plain[:1]]) == ["", "sort", "relu"]

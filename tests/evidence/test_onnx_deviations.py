@@ -12,7 +12,7 @@ import pytest
 from onnx_witnesses import REFUSED, WITNESSES, Witness
 
 from assay.errors import AssayError
-from assay.evidence.fuzz.onnx_deviations import DEVIATIONS, ORT, Deviation, Fault
+from assay.evidence.fuzz.onnx_deviations import DEVIATIONS, ORT, Deviation, PeerFault
 from assay.evidence.fuzz.onnx_grow import Made, built
 from assay.evidence.peers import load_peer, open_onnxruntime, run_onnxruntime
 
@@ -101,7 +101,7 @@ def test_peers_deviate_as_their_rows_say(case: tuple[Deviation, str]) -> None:
     for peer in row.peers:
         said = said_by(peer, op, witness)
         assert not alike(said, right), said
-        assert row.fault is Fault.EITHER or (said is REFUSED) == (row.fault is Fault.REFUSES), said
+        assert row.fault is PeerFault.EITHER or (said is REFUSED) == (row.fault is PeerFault.REFUSES), said
 
 
 @pytest.mark.parametrize("target", ["reference", "cpu"])

@@ -20,51 +20,51 @@ from assay.errors import BadFeed, NotFound
 from assay.evidence.json_lines import written
 from assay.evidence.opinfo import unit as opinfo_run
 from assay.evidence.opinfo.cases import _DATABASE, fresh, samples, tolerance
-from assay.evidence.opinfo.messages import Job, Settled
+from assay.evidence.opinfo.messages import Settled, UnitJob
 from assay.evidence.opinfo.page import page
-from assay.evidence.opinfo.records import SELF, Finding, Run, Unit, Verdict, read
+from assay.evidence.opinfo.records import SELF, OpInfoRun, OpUnit, SampleResult, UnitResults, read
 from assay.evidence.opinfo.run import check_resumed, list_units, run_units
 from assay.evidence.opinfo.summary import Fraction, failures, opaque_ops, summary
 from assay.evidence.opinfo.unit import run_unit
-from assay.evidence.opinfo.verdicts import Outcome, difference, no_farther
-from assay.evidence.opinfo.workers import Runner, Settings
+from assay.evidence.opinfo.verdicts import CallOutcome, difference, no_farther
+from assay.evidence.opinfo.workers import OpInfoSettings, UnitRunner
 from assay.frontends.torch import registry
 
 
-def verdicts(unit: Unit, *, limit: int | None = 4, **more: Any) -> dict[str, dict[int, Verdict]]:
+def verdicts(unit: OpUnit, *, limit: int | None = 4, **more: Any) -> dict[str, dict[int, SampleResult]]:
     """What a unit's samples come to, in this process."""
-    found: dict[str, dict[int, Verdict]] = {}
-    for message in run_unit(Job(unit, "reference", limit=limit, **more)):
+    found: dict[str, dict[int, SampleResult]] = {}
+    for message in run_unit(UnitJob(unit, "reference", limit=limit, **more)):
         if isinstance(message, Settled):
             found.setdefault(message.backend, {}).update(message.verdicts)
     return found
 
 
-def statuses(unit: Unit, **more: Any) -> set[str]:
+def statuses(unit: OpUnit, **more: Any) -> set[str]:
     return {verdict.status for verdict in verdicts(unit, **more)[SELF].values()}
 
 
-@pytest.mark.parametrize("unit", [Unit("add", "f32"), Unit("sum", "bf16"), Unit("mul", "f32", True)], ids=str)
-def test_samples_pass(unit: Unit) -> None:
+@pytest.mark.parametrize("unit", [OpUnit("add", "f32"), OpUnit("sum", "bf16"), OpUnit("mul", "f32", True)], ids=str)
+def test_samples_pass(unit: OpUnit) -> None:
     assert statuses(unit) == {"pass"}
 
 
 def test_a_peer_runs_the_same_samples() -> None:
-    found = verdicts(Unit("mul", "i64"), peers=("aot_eager",))
+    found = verdicts(OpUnit("mul", "i64"), peers=("aot_eager",))
     assert set(found["aot_eager"]) == set(found[SELF])
     assert {verdict.status for verdict in found["aot_eager"].values()} == {"pass"}
 
 
 def test_a_wrong_lowering_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry._TABLE, "aten.neg.default", lambda b, n, x: b.abs(x))
-    assert statuses(Unit("neg", "f32")) == {"wrong"}
-    assert statuses(Unit("neg", "f32"), limit=1) == {"wrong"}
+    assert statuses(OpUnit("neg", "f32")) == {"wrong"}
+    assert statuses(OpUnit("neg", "f32"), limit=1) == {"wrong"}
 
 
 def test_a_gradient_that_is_wrong_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The backward of exp multiplies; here that gives its first factor."""
     monkeypatch.setitem(registry._TABLE, "aten.mul.Tensor", lambda b, n, x, y, **_: b.abs(x))
-    found = verdicts(Unit("exp", "f32", True), limit=1)[SELF]
+    found = verdicts(OpUnit("exp", "f32", True), limit=1)[SELF]
     assert found[0].status == "wrong"
     assert found[0].reason.startswith("gradient 0")
 
@@ -74,21 +74,21 @@ def test_what_fails_on_the_backend_is_an_error(monkeypatch: pytest.MonkeyPatch) 
         raise OSError("no such thing")
 
     monkeypatch.setattr(opinfo_run, "recording", failing)
-    found = verdicts(Unit("neg", "f32"), limit=2)[SELF]
+    found = verdicts(OpUnit("neg", "f32"), limit=2)[SELF]
     assert {(verdict.status, verdict.reason) for verdict in found.values()} == {("error", "OSError: no such thing")}
 
 
 def test_memory_that_nobody_writes_is_nondeterministic() -> None:
-    assert statuses(Unit("empty_like", "f32")) <= {"nondeterministic", "pass"}
-    assert "nondeterministic" in statuses(Unit("empty_like", "bool"))
+    assert statuses(OpUnit("empty_like", "f32")) <= {"nondeterministic", "pass"}
+    assert "nondeterministic" in statuses(OpUnit("empty_like", "bool"))
 
 
 def test_no_graph_is_no_pass() -> None:
-    assert statuses(Unit("equal", "f32")) == {"no_graph"}
+    assert statuses(OpUnit("equal", "f32")) == {"no_graph"}
 
 
 def test_random_draws_follow_the_seed() -> None:
-    assert statuses(Unit("bernoulli", "f32"), limit=2) == {"pass"}
+    assert statuses(OpUnit("bernoulli", "f32"), limit=2) == {"pass"}
 
 
 def test_what_eager_refuses_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,14 +98,14 @@ def test_what_eager_refuses_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ValueError("not today")
 
     monkeypatch.setattr(info, "op", refusing)
-    found = verdicts(Unit("neg", "f32"))[SELF]
+    found = verdicts(OpUnit("neg", "f32"))[SELF]
     assert {verdict.reason for verdict in found.values()} == {"eager fails: ValueError: not today"}
 
 
 def test_an_input_changed_in_place_is_compared() -> None:
     x = torch.ones(3)
-    left = Outcome([x], "leaf", [x + 1], [])
-    assert "input after the call 0" in str(difference(left, Outcome([x], "leaf", [x], []), (0.0, 0.0)))
+    left = CallOutcome([x], "leaf", [x + 1], [])
+    assert "input after the call 0" in str(difference(left, CallOutcome([x], "leaf", [x], []), (0.0, 0.0)))
     assert difference(left, left, (0.0, 0.0)) is None
 
 
@@ -163,12 +163,12 @@ def test_rounding_does_not_excuse_other_nans_and_infinities(
 
 
 def test_results_of_integers_are_judged_by_f64_too() -> None:
-    found = verdicts(Unit("fft.hfft2", "i64"), limit=None)[SELF].values()
+    found = verdicts(OpUnit("fft.hfft2", "i64"), limit=None)[SELF].values()
     assert {verdict.status for verdict in found} <= {"pass", "rounding"}
 
 
-def _outcome(*leaves: Any) -> Outcome:
-    return Outcome(leaves, len(leaves), (), ())
+def _outcome(*leaves: Any) -> CallOutcome:
+    return CallOutcome(leaves, len(leaves), (), ())
 
 
 def test_copies_share_nothing_and_keep_strides() -> None:
@@ -185,19 +185,19 @@ def test_copies_share_nothing_and_keep_strides() -> None:
 
 
 def test_samples_are_the_same_each_time_and_evenly_spaced() -> None:
-    first, again = samples(Unit("sum", "f32"), 3), samples(Unit("sum", "f32"))
+    first, again = samples(OpUnit("sum", "f32"), 3), samples(OpUnit("sum", "f32"))
     assert [sample.index for sample in first] == [0, len(again) // 3, 2 * len(again) // 3]
     for sample in first:
         assert torch.equal(sample.inputs[0], again[sample.index].inputs[0])
 
 
 def test_the_op_infos_own_tolerances_count() -> None:
-    assert tolerance(Unit("add", "f32")) == (0.0, 0.0)
-    assert tolerance(Unit("cholesky_inverse", "f32")) == (1e-4, 5e-3)
+    assert tolerance(OpUnit("add", "f32")) == (0.0, 0.0)
+    assert tolerance(OpUnit("cholesky_inverse", "f32")) == (1e-4, 5e-3)
 
 
 def test_units_by_name() -> None:
-    assert list_units(["neg"], ["f32", "bool"], True) == [Unit("neg", "f32"), Unit("neg", "f32", True)]
+    assert list_units(["neg"], ["f32", "bool"], True) == [OpUnit("neg", "f32"), OpUnit("neg", "f32", True)]
     assert {unit.op for unit in list_units(["softmax"], ["f32"], False)} == {"softmax", "softmax.with_dtype"}
     with pytest.raises(NotFound, match="did you mean 'softmax'"):
         list_units(["sofmax"], ["f32"], False)
@@ -207,11 +207,11 @@ def test_units_by_name() -> None:
 
 @pytest.mark.parametrize(("how", "status", "reason"), [("dies", "crash", "signal 6"), ("hangs", "timeout", "2 s")])
 def test_a_process_that_dies_or_hangs_costs_one_sample(how: str, status: str, reason: str) -> None:
-    def make(settings: Settings) -> Runner:
-        return Runner(settings, deadly)
+    def make(settings: OpInfoSettings) -> UnitRunner:
+        return UnitRunner(settings, deadly)
 
-    todo = [Unit(how, "f32"), Unit("works", "f32")]
-    found = {each.unit: each for each in run_units(todo, Settings(timeout=2), 1, make)}
+    todo = [OpUnit(how, "f32"), OpUnit("works", "f32")]
+    found = {each.unit: each for each in run_units(todo, OpInfoSettings(timeout=2), 1, make)}
     assert {i: verdict.status for i, verdict in found[todo[0]].verdicts[SELF].items()} == {
         **dict.fromkeys((0, 1, 3), "pass"),
         2: status,
@@ -222,13 +222,13 @@ def test_a_process_that_dies_or_hangs_costs_one_sample(how: str, status: str, re
 
 
 def test_a_defect_outside_of_samples_ends_the_unit_and_is_told() -> None:
-    with Runner(Settings(timeout=2), deadly) as runner:
-        found = runner.run(Unit("fails", "f32"))
+    with UnitRunner(OpInfoSettings(timeout=2), deadly) as runner:
+        found = runner.run(OpUnit("fails", "f32"))
     assert found.failure == "error outside of any sample: ValueError: a defect"
     assert len(found.verdicts[SELF]) == 4
 
 
-RUN = Run(
+RUN = OpInfoRun(
     {
         "record": "run",
         "command": "assay opinfo",
@@ -240,37 +240,41 @@ RUN = Run(
         "units": 3,
     },
     [
-        Finding(
-            Unit("add", "f32"),
+        UnitResults(
+            OpUnit("add", "f32"),
             4,
             {
                 SELF: {
-                    0: Verdict("pass"),
-                    1: Verdict("wrong", "far | off"),
-                    2: Verdict("no_graph"),
-                    3: Verdict("pass"),
+                    0: SampleResult("pass"),
+                    1: SampleResult("wrong", "far | off"),
+                    2: SampleResult("no_graph"),
+                    3: SampleResult("pass"),
                 },
-                "aot_eager": dict.fromkeys((0, 1, 3), Verdict("pass")) | {2: Verdict("no_graph")},
+                "aot_eager": dict.fromkeys((0, 1, 3), SampleResult("pass")) | {2: SampleResult("no_graph")},
             },
             graphs={"inference": 2},
         ),
-        Finding(
-            Unit("exp", "bf16"),
+        UnitResults(
+            OpUnit("exp", "bf16"),
             3,
             {
-                SELF: {0: Verdict("rounding", "near"), 1: Verdict("crash", "signal 6"), 2: Verdict("error", "no")},
-                "aot_eager": {0: Verdict("pass"), 1: Verdict("pass"), 2: Verdict("error")},
+                SELF: {
+                    0: SampleResult("rounding", "near"),
+                    1: SampleResult("crash", "signal 6"),
+                    2: SampleResult("error", "no"),
+                },
+                "aot_eager": {0: SampleResult("pass"), 1: SampleResult("pass"), 2: SampleResult("error")},
             },
             graphs={"inference": 1},
             opaque={"inference": {"aten.exp.default": "has no lowering"}},
             tolerance=(0.0, 0.5),
         ),
-        Finding(
-            Unit("add", "f32", True),
+        UnitResults(
+            OpUnit("add", "f32", True),
             3,
             {
-                SELF: {0: Verdict("pass"), 1: Verdict("wrong", "gradient 0"), 2: Verdict("pass")},
-                "aot_eager": dict.fromkeys(range(3), Verdict("pass")),
+                SELF: {0: SampleResult("pass"), 1: SampleResult("wrong", "gradient 0"), 2: SampleResult("pass")},
+                "aot_eager": dict.fromkeys(range(3), SampleResult("pass")),
             },
             differentiable={0, 1},
             graphs={"forward": 1, "backward": 1},
@@ -311,8 +315,8 @@ def test_a_fraction_is_never_rounded_into_a_pass() -> None:
 
 def test_another_run_is_not_resumed() -> None:
     with pytest.raises(BadFeed, match="target"):
-        check_resumed(RUN.header, Settings("cpu", ("aot_eager",)))
-    check_resumed(RUN.header, Settings("reference", ("aot_eager",)))
+        check_resumed(RUN.header, OpInfoSettings("cpu", ("aot_eager",)))
+    check_resumed(RUN.header, OpInfoSettings("reference", ("aot_eager",)))
 
 
 def test_the_command_runs_resumes_and_writes_its_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,10 +332,10 @@ def test_the_command_runs_resumes_and_writes_its_page(tmp_path: Path, monkeypatc
     assert again.exit_code == 0, again.output
     assert file.read_text().startswith(before)
     found = read(file)
-    assert [each.unit for each in found.findings] == [Unit("neg", "f32"), Unit("neg", "i64")]
+    assert [each.unit for each in found.findings] == [OpUnit("neg", "f32"), OpUnit("neg", "i64")]
     assert "\n| f32 | 1 | 1 |" in docs.read_text()
     assert "\n| i64 | 2 | 2 |" in docs.read_text()
 
 
-def found_all(unit: Unit, count: int) -> Finding:
-    return Finding(unit, count, {SELF: dict.fromkeys(range(count), Verdict("pass"))}, graphs={"inference": 1})
+def found_all(unit: OpUnit, count: int) -> UnitResults:
+    return UnitResults(unit, count, {SELF: dict.fromkeys(range(count), SampleResult("pass"))}, graphs={"inference": 1})

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 
 from assay.evidence.fuzz.graph_cases import random_case
 from assay.ir import dtypes
-from assay.ir.binary import Known, decode, encode, known_from
+from assay.ir.binary import SharedParts, decode, encode, shared_parts
 from assay.ir.dims import symbol
 from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Node, Origin, Value
@@ -30,7 +30,7 @@ def same(mine: Graph, theirs: Graph) -> None:
         assert one.flags.f_contiguous == other.flags.f_contiguous
 
 
-def round_trip(graph: Graph, known: Known | None = None) -> Graph:
+def round_trip(graph: Graph, known: SharedParts | None = None) -> Graph:
     back = decode(encode(graph, known), known)
     same(back, graph)
     return back
@@ -73,7 +73,7 @@ def sample() -> Graph:
 
 def test_the_sample_reads_back() -> None:
     verify(round_trip(sample()))
-    verify(round_trip(sample(), known_from(sample())))
+    verify(round_trip(sample(), shared_parts(sample())))
 
 
 ARRAYS: list[Array] = [
@@ -105,7 +105,7 @@ def test_constants_read_back_bit_for_bit(array: Array) -> None:
 def test_random_graphs_read_back(seed: int) -> None:
     graph = random_case(np.random.default_rng(seed)).graph
     round_trip(graph)
-    round_trip(apply(graph, STANDARD), known_from(graph))
+    round_trip(apply(graph, STANDARD), shared_parts(graph))
 
 
 def test_what_is_known_is_the_readers_own() -> None:
@@ -120,17 +120,17 @@ def test_what_is_known_is_the_readers_own() -> None:
         ("a", "b", "c"),
         ("their out", "d"),
     )
-    data = encode(ours, known_from(ours))
-    assert data == encode(theirs, known_from(theirs))  # the bare structure
-    same(decode(data, known_from(theirs)), theirs)
-    assert next(iter(decode(data, known_from(theirs)).constants.values())) is next(iter(theirs.constants.values()))
+    data = encode(ours, shared_parts(ours))
+    assert data == encode(theirs, shared_parts(theirs))  # the bare structure
+    same(decode(data, shared_parts(theirs)), theirs)
+    assert next(iter(decode(data, shared_parts(theirs)).constants.values())) is next(iter(theirs.constants.values()))
 
 
 def test_a_touched_origin_refers_to_the_known_one() -> None:
     here, there = Origin("add", "n", file="here.py", line=3), Origin("add", "m", file="there.py", line=9)
     node = Node("add", (), (), here.touched_by("simplify"))
-    data = encode(Graph("g", (), (), (node,)), Known(origins=(here,)))
-    assert decode(data, Known(origins=(there,))).nodes[0].origin == there.touched_by("simplify")
+    data = encode(Graph("g", (), (), (node,)), SharedParts(origins=(here,)))
+    assert decode(data, SharedParts(origins=(there,))).nodes[0].origin == there.touched_by("simplify")
 
 
 @pytest.mark.parametrize("value", [np.float64(1), np.int64(1), [1], {}, 1j, object()])

@@ -14,7 +14,7 @@ from assay.errors import BadFeed
 from assay.zoo.moonshine import clip_path, read_speech
 from assay.zoo.whisper import (
     Transcriber,
-    Transcription,
+    WhisperTranscription,
     detokenized,
     load_whisper,
     log_mel,
@@ -27,7 +27,7 @@ SAID = "Ever tried, ever failed. No matter, try again. Fail again. Fail better."
 
 
 @pytest.fixture(scope="module")
-def eager() -> Transcription:
+def eager() -> WhisperTranscription:
     return Transcriber(load_whisper()).transcribe(read_speech(clip_path()))
 
 
@@ -46,7 +46,7 @@ def test_the_clip_is_transcribed(told: dict[str, Any]) -> None:
     assert told["text"] == SAID
 
 
-def test_tokens_and_scores_are_eagers(told: dict[str, Any], eager: Transcription) -> None:
+def test_tokens_and_scores_are_eagers(told: dict[str, Any], eager: WhisperTranscription) -> None:
     assert tuple(told["tokens"]) == eager.tokens
     found = told["eager"]
     assert found["agrees"]
@@ -78,7 +78,7 @@ def test_what_runs_elsewhere_has_a_reason(told: dict[str, Any]) -> None:
         assert all(row["reasons"])
 
 
-def test_decoding_without_a_cache_is_the_same(eager: Transcription) -> None:
+def test_decoding_without_a_cache_is_the_same(eager: WhisperTranscription) -> None:
     again = Transcriber(load_whisper()).transcribe(read_speech(clip_path()), most=6, cached=False)
     assert again.tokens == eager.tokens[:6]
     for mine, theirs in zip(again.logits, eager.logits, strict=False):

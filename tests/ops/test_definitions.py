@@ -87,9 +87,8 @@ def content_holds(fact: Fact, result: Any, view: View) -> bool:
 # --- decompositions
 
 NEED_FACTS: dict[str, str] = {
-    **dict.fromkeys(
-        ("conv", "cpu.conv_panels", "conv_transpose", "deform_conv", "squeeze"), "the exact shape of an input"
-    ),
+    **dict.fromkeys(("conv", "conv_transpose", "deform_conv", "squeeze"), "the exact shape of an input"),
+    "cpu.conv_panels": "the exact shape of an input; the size of an axis that the kernel may not fit into",
     **dict.fromkeys(("rnn", "gru", "lstm"), "the hidden size"),
     "resize": "the size of an axis that is resized",
 }
@@ -203,6 +202,12 @@ def test_targets_own_ops_that_fall_apart_into_core_ops() -> None:
     assert [definition.name for definition in CORE if "." in definition.name] == []
     assert [definition.name for definition in CPU_OPS if definition.is_milli or definition.host] == []
     assert all(definition.name.startswith("cpu.") for definition in CPU_OPS)
+
+
+def test_the_signatures_of_the_builder_are_up_to_date() -> None:
+    tool = runpy.run_path(str(ROOT / "tools" / "corestub.py"))
+    found = (ROOT / "src" / "assay" / "ops" / "core_ops.pyi").read_text()
+    assert found == tool["stub"](), "run python tools/corestub.py"
 
 
 def test_the_op_table_in_the_docs_is_up_to_date() -> None:

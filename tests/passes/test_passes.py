@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from ops.cases import allowed, outcome, samples, told
 from ops.knowledge import views
-from targets.test_cpu import given, single
+from suites.op_cases import given, single
 
 from assay.evidence.compare.arrays import closeness
 from assay.ir import dtypes

@@ -18,7 +18,7 @@ import assay
 from assay.errors import LowerFailed
 from assay.evidence.fuzz.graph_cases import random_case
 from assay.ir import dtypes
-from assay.ir.binary import decode, encode, known_from
+from assay.ir.binary import decode, encode, shared_parts
 from assay.ir.dims import symbol
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Origin, Value
@@ -214,7 +214,7 @@ def test_random_graphs_are_found_again(store: Store, seed: int) -> None:
 
 def forged(store: Store, graph: Counted, change: Callable[[Graph], Graph]) -> None:
     """Put another graph under the key of `graph`, in an entry that is whole."""
-    known = known_from(graph.source)
+    known = shared_parts(graph.source)
     name = graph_key(graph.source, graph.facts, ())
     store.put(name, encode(change(decode(encode(graph.source, known), known)), known))
 

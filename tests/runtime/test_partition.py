@@ -11,7 +11,7 @@ import pytest
 
 from assay.errors import CompileFailed
 from assay.evidence.compare.noise import noise_of
-from assay.evidence.fuzz.graph_cases import Case
+from assay.evidence.fuzz.graph_cases import GraphCase
 from assay.evidence.fuzz.graph_run import make_case
 from assay.ir import dtypes
 from assay.ir.dims import floordiv, symbol
@@ -143,7 +143,7 @@ def test_host_ops_with_effects_keep_their_order() -> None:
 # --- nothing is dropped
 
 
-def symbolic(case: Case) -> Graph:
+def symbolic(case: GraphCase) -> Graph:
     """The case's graph with a symbol for every size of its inputs."""
 
     def kind(index: int, value: Value) -> TensorType:

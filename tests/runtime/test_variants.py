@@ -12,9 +12,9 @@ from onnx import TensorProto, helper
 from assay.errors import AssayError
 from assay.frontends.onnx import import_model
 from assay.runtime import variants
-from assay.runtime.pipeline import Model
+from assay.runtime.pipeline import KEPT, ModelPrograms
 from assay.runtime.session import Session, SessionOptions
-from assay.runtime.variants import KEPT, Variants, deciding_inputs
+from assay.runtime.variants import VariantInputs, Variants, deciding_inputs
 
 X = np.arange(24, dtype=np.float32).reshape(4, 6)
 
@@ -74,7 +74,7 @@ def test_a_model_that_takes_a_shape_runs_natively_and_rightly() -> None:
 def test_other_inputs_make_no_variants(monkeypatch: pytest.MonkeyPatch) -> None:
     ready = session(reshaped())
     first = ready.run(feeds(3, 8))["y"]
-    monkeypatch.setattr(Model, "_variant", lambda *arguments: pytest.fail("another variant"))
+    monkeypatch.setattr(ModelPrograms, "_variant", lambda *arguments: pytest.fail("another variant"))
     np.testing.assert_allclose(ready.run(feeds(3, 8, factor=8.0))["y"], 2 * first, rtol=1e-6)
 
 
@@ -106,9 +106,9 @@ def test_ever_new_sizes_end_at_the_program_that_takes_all(monkeypatch: pytest.Mo
 
 def test_the_variants_that_were_used_last_are_kept() -> None:
     made: list[int] = []
-    found = Variants[str]((0,), (), lambda known: made.append(int(known.content[0][0])) or "made")
+    found = Variants[str](KEPT, lambda known: made.append(int(known.content[0][0])) or "made")
     for number in (*range(KEPT), 0, KEPT, 0, 1):
-        assert found.find([np.array([number])]) == "made"
+        assert found.find(VariantInputs({0: np.array([number])}, {})) == "made"
     assert made == [*range(KEPT + 1), 1]
 
 
@@ -148,6 +148,6 @@ def test_a_shape_that_does_not_fit_is_the_error_of_the_run() -> None:
 
 
 def test_content_that_is_too_long_makes_no_variant() -> None:
-    made = Variants[str]((0,), (), lambda known: "made")
-    assert made.find([np.zeros(3, np.int64)]) == "made"
-    assert made.find([np.zeros(5000, np.int64)]) is None
+    made = Variants[str](KEPT, lambda known: "made")
+    assert made.find(VariantInputs({0: np.zeros(3, np.int64)}, {})) == "made"
+    assert made.find(VariantInputs({0: np.zeros(5000, np.int64)}, {})) is None

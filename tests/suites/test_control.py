@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import onnxruntime
 import pytest
+from programs import tolerance
 from suites.control_cases import CASES, GROWING, X, floats
 
 import assay
 from assay.errors import LimitExceeded, RunFailed
+from assay.targets.base import Target
 
 pytestmark = pytest.mark.filterwarnings("error:.*runs on the target:RuntimeWarning")
 
@@ -16,26 +18,26 @@ ALL = {**CASES, **GROWING}
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_control_flow_runs_as_onnxruntime_runs_it(name: str, target_name: str) -> None:
+def test_control_flow_runs_as_onnxruntime_runs_it(name: str, target: Target) -> None:
     model = ALL[name].model
-    ours, theirs = assay.InferenceSession(model, target=target_name), onnxruntime.InferenceSession(model)
+    ours, theirs = assay.InferenceSession(model, target=target.name), onnxruntime.InferenceSession(model)
     for feeds in ALL[name].feeds:
         found, wanted = ours.run(None, dict(feeds)), theirs.run(None, dict(feeds))
         for ours_, theirs_ in zip(found, wanted, strict=True):
             assert ours_.shape == theirs_.shape
-            np.testing.assert_allclose(ours_, theirs_, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(ours_, theirs_, **tolerance(target, 1e-5))
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_happens_in_bodies_can_be_observed(name: str, target_name: str) -> None:
+def test_what_happens_in_bodies_can_be_observed(name: str, target: Target) -> None:
     """The last round of each value, as the oracle has it."""
     model = CASES[name].model
-    ours, oracle = (assay.InferenceSession(model, target=target).session for target in (target_name, "reference"))
+    ours, oracle = (assay.InferenceSession(model, target=each).session for each in (target.name, "reference"))
     for feeds in CASES[name].feeds:
         found, wanted = ours.observe(feeds), oracle.observe(feeds)
         assert list(found) == list(wanted)
         for each, value in wanted.items():
-            np.testing.assert_allclose(found[each], value, rtol=1e-5, atol=1e-6, err_msg=each)
+            np.testing.assert_allclose(found[each], value, **tolerance(target, 1e-5), err_msg=each)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -33,7 +33,7 @@ from assay.targets.cpu.registry import KERNELS
 from assay.targets.cpu.tape import encode
 from assay.targets.shared.planner import Planner
 from assay.targets.shared.tape import Step
-from assay.targets.shared.views import Buffer, View
+from assay.targets.shared.views import Storage, View
 
 FOLDER = Path(__file__).parent / "golden"
 TARGET = CpuTarget("exact", DEFAULT)
@@ -67,7 +67,7 @@ def tape(graph: Graph) -> str:
     addresses = {kernel: number_of(kernel.source) for kernel in kernels}
     encoded = encode(plan.tape, plan.errors, addresses, DEFAULT.tensor_bytes)
     size_ops, _, buffers, operands, *_ = encoded.tables
-    used = (view.buffer for step in encoded.order for view in step.operands)
+    used = (view.storage for step in encoded.order for view in step.operands)
     names = {buffer: f"b{index}" for index, buffer in enumerate(plan.tape.given, start=1)}
     names.update((buffer, f"b{index}") for buffer, index in zip(used, operands["buffer"], strict=True))
     tables = digest(*(table.tobytes() for table in encoded.tables))
@@ -83,20 +83,20 @@ def tape(graph: Graph) -> str:
     )
 
 
-def line(step: Step, order: tuple[Step, ...], names: dict[Buffer, str]) -> str:
+def line(step: Step, order: tuple[Step, ...], names: dict[Storage, str]) -> str:
     """One step."""
     kernel = "-" if step.kernel is None else digest(step.kernel.source.encode())
     grid = f"{step.rows} × {step.cols} by {step.row_grain} × {step.col_grain}, work {step.work}, scratch {step.scratch}"
-    leads = [f"{what} {order.index(to)}" for what, to in (("then", step.continued), ("to", step.target)) if to]
+    leads = [f"{what} {order.index(to)}" for what, to in (("then", step.epilogue), ("to", step.target)) if to]
     views = ", ".join(place(view, names) for view in step.operands)
     numbers = f"({', '.join(map(str, step.numbers))}) {step.floats}"
     return " | ".join([step.control.name, kernel, views, numbers, grid, f"writes {step.writes}", *leads])
 
 
-def place(view: View, names: dict[Buffer, str]) -> str:
+def place(view: View, names: dict[Storage, str]) -> str:
     """Where a view lies: its buffer and bytes, its dtype, sizes, strides and offset."""
     sizes, strides = (" ".join(map(str, dims)) for dims in (view.shape, view.strides))
-    return f"{names[view.buffer]}:{view.buffer.bytes} {view.dtype} [{sizes}] by [{strides}] at {view.offset}"
+    return f"{names[view.storage]}:{view.storage.bytes} {view.dtype} [{sizes}] by [{strides}] at {view.offset}"
 
 
 def number_of(text: str) -> int:

@@ -14,18 +14,18 @@ from assay.ir.dtypes import u8
 from assay.limits import DEFAULT
 from assay.targets.cpu.tape import encode
 from assay.targets.cpu.toolchain import shared_toolchain
-from assay.targets.shared.arena import LINE, Layout, Piece, arena_buffers, lay_out
+from assay.targets.shared.arena import LINE, Layout, Piece, arena_storages, lay_out
 from assay.targets.shared.artifacts import Kernel
 from assay.targets.shared.sizes import Sizes
 from assay.targets.shared.tape import Step, Tape, liveness
-from assay.targets.shared.views import Buffer, View
+from assay.targets.shared.views import Storage, View
 
 
 def random_tape(rng: np.random.Generator) -> Tape:
     """Calls that touch buffers of some multiples of a symbol, each between two random steps."""
     n, tape = symbol("n"), Tape(Sizes(["n"]))
     sizes: list[Dim] = [n * int(rng.integers(0, 9)) + int(rng.integers(0, 200)) for _ in range(rng.integers(1, 40))]
-    views = [View(Buffer(size), u8, (size,), (1,)) for size in sizes]
+    views = [View(Storage(size), u8, (size,), (1,)) for size in sizes]
     steps = int(rng.integers(1, 30))
     spans = [sorted(rng.integers(0, steps, 2).tolist()) for _ in views]
     for at in range(steps):
@@ -37,7 +37,7 @@ def random_tape(rng: np.random.Generator) -> Tape:
 def pieces_of(tape: Tape, n: int) -> list[Piece]:
     """The buffers of the arena in the order in which the machine has them."""
     lives = liveness(tape)
-    return [Piece(evaluate(buffer.bytes, {"n": n}) or 0, *lives[buffer]) for buffer in arena_buffers(lives)]
+    return [Piece(evaluate(buffer.bytes, {"n": n}) or 0, *lives[buffer]) for buffer in arena_storages(lives)]
 
 
 class Frame(ctypes.Structure):
@@ -48,7 +48,7 @@ class Frame(ctypes.Structure):
 
 def machine_layout(machine: Any, tape: Tape, n: int, count: int) -> Layout:
     """Where the machine lays the `count` buffers behind that of the errors."""
-    encoded = encode(tape, Buffer(0, given=True), {Kernel(""): 0}, DEFAULT.tensor_bytes)
+    encoded = encode(tape, Storage(0, given=True), {Kernel(""): 0}, DEFAULT.tensor_bytes)
     machine.frame_new.restype = ctypes.c_void_p
     machine.frame_peak.restype = ctypes.c_int64
     frame = ctypes.c_void_p(machine.frame_new(ctypes.byref(encoded.header)))

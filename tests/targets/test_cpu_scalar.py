@@ -89,7 +89,7 @@ def cases(definition: OpDef) -> Iterator[Case]:
             groups.setdefault(f"{sample.attrs} {[x is None for x in sample.inputs]}", []).append(sample)
         for samples in groups.values():
             node = make_node(definition, samples[0])
-            if not scalar.refusal(node):
+            if not any(row.applies(node) for row in scalar.LIMITATIONS):
                 rows = [np.broadcast_arrays(*(x for x in s.inputs if x is not None)) for s in samples]
                 rows.append(special_rows([dtype_of(v) for v in node.inputs if v is not None], definition.name))
                 yield Case(node, [np.concatenate([np.ravel(x) for x in column]) for column in zip(*rows, strict=True)])

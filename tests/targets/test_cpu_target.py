@@ -1,8 +1,7 @@
-"""The native target as a whole: sizes, threads, errors, observation, and machines on which something is missing."""
+"""The native target as a whole: kernels, threads, memory, and machines on which something is missing."""
 
 from __future__ import annotations
 
-import math
 import os
 import subprocess
 import sys
@@ -13,18 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from programs import compiled_on, placed_on
+from programs import compiled_on
+from suites.program_cases import block, rows
 
-from assay.errors import LimitExceeded, RunFailed
 from assay.ir import dtypes
-from assay.ir.dims import symbol
-from assay.ir.graph import Graph, Value
+from assay.ir.graph import Graph
 from assay.ir.types import TensorType
 from assay.limits import DEFAULT
 from assay.ops.builder import Builder
 from assay.runtime.program import Program
-from assay.targets.base import Event
 from assay.targets.cpu import CpuTarget, toolchain
 from assay.targets.reference import ReferenceTarget
 from assay.targets.threads import fixed_threads
@@ -32,27 +28,8 @@ from assay.targets.threads import fixed_threads
 TARGET = CpuTarget("exact", DEFAULT)
 
 
-def block(width: int = 48) -> Graph:
-    """A bit of a transformer over a symbolic length: products, softmax, norm, fused elementwise ends."""
-    b = Builder()
-    rng = np.random.default_rng(0)
-
-    def weight(*shape: int) -> Value:
-        return b.constant(rng.normal(size=shape, scale=0.2).astype(np.float32))
-
-    x = b.input(TensorType(dtypes.f32, (symbol("n", 1), width)))
-    hidden = b.gelu(b.add(b.matmul(x, weight(width, 70)), weight(70)))
-    mixed = b.matmul(b.softmax(b.matmul(hidden, b.transpose(hidden, perm=(1, 0))), axis=1), hidden)
-    out = b.layer_norm(b.add(x, b.matmul(mixed, weight(70, width))), weight(width), weight(width), axis=1)
-    return b.finish("block", [x], [out, b.reduce_max(out, axes=(0,))])
-
-
 def compiled(graph: Graph) -> Program:
     return compiled_on(TARGET, graph)
-
-
-def rows(count: int, width: int = 48) -> Any:
-    return np.random.default_rng(count).normal(size=(count, width)).astype(np.float32)
 
 
 def test_one_program_serves_every_length_and_compiles_nothing_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,39 +47,12 @@ def test_one_program_serves_every_length_and_compiles_nothing_anew(monkeypatch: 
             np.testing.assert_allclose(mine, right, rtol=2e-5, atol=2e-5)
 
 
-def test_a_view_without_elements() -> None:
-    compiled = torch.compile(lambda x: x.flip(0, 2), backend="assay", options={"target": "cpu"}, dynamic=True)
-    for shape in ((5, 3, 10), (5, 0, 10)):
-        x = torch.arange(math.prod(shape), dtype=torch.float32).reshape(shape)
-        torch.testing.assert_close(compiled(x), x.flip(0, 2))
-
-
 def test_results_do_not_depend_on_the_number_of_threads() -> None:
     found: list[list[bytes]] = []
     for threads in (1, 2, 3, 8):
         program = compiled_on(CpuTarget("exact", DEFAULT, fixed_threads(threads)), block())
         found.append([array.tobytes() for array in program.run([rows(300)])])
     assert all(each == found[0] for each in found)
-
-
-def test_threads_may_share_a_program() -> None:
-    program = compiled(block())
-    alone = {count: program.run([rows(count)])[0].tobytes() for count in range(1, 40)}
-    with ThreadPoolExecutor(8) as workers:
-        shared = dict(workers.map(lambda count: (count, program.run([rows(count)])[0].tobytes()), range(1, 40)))
-    assert shared == alone
-
-
-def test_an_observer_is_told_of_every_node_and_its_true_value() -> None:
-    graph = block()
-    events: list[Event] = []
-    right: list[Event] = []
-    placed_on(TARGET, graph).run([rows(9)], events.append)
-    ReferenceTarget().compile(graph).run([rows(9)], right.append)
-    assert [event.node.op for event in events] == [event.node.op for event in right]
-    for mine, theirs in zip(events, right, strict=True):
-        np.testing.assert_allclose(mine.results[0], theirs.results[0], rtol=2e-5, atol=2e-5)
-    assert sum(event.seconds for event in events) > 0
 
 
 def test_memory_is_used_again_after_the_last_use_of_a_value() -> None:
@@ -124,42 +74,6 @@ def test_the_peak_of_a_run_is_its_own_whoever_runs_beside_it() -> None:
     with ThreadPoolExecutor(8) as workers:
         shared = dict(workers.map(lambda count: (count, program.submit([rows(count)]).peak_bytes), range(1, 40)))
     assert shared == alone
-
-
-def test_a_position_outside_is_an_error_that_names_the_node() -> None:
-    b = Builder()
-    x, positions = b.input(TensorType(dtypes.f32, (5, 2))), b.input(TensorType(dtypes.i64, (3,)))
-    program = compiled(b.finish("g", [x, positions], [b.gather(x, positions, axis=0)]))
-    data = np.arange(10, dtype=np.float32).reshape(5, 2)
-    np.testing.assert_array_equal(program.run([data, np.array([0, 4, -1])])[0], data[[0, 4, -1]])
-    with pytest.raises(RunFailed, match="gather"):
-        program.run([data, np.array([0, 5, 1])])
-    np.testing.assert_array_equal(program.run([data, np.array([0, 4, -1])])[0], data[[0, 4, -1]])
-
-
-def test_sizes_are_checked_before_memory_is_asked_for() -> None:
-    b = Builder()
-    x = b.input(TensorType(dtypes.f32, (symbol("n", 1),)))
-    cube = b.add(b.add(x, b.unsqueeze(x, axes=(1,))), b.unsqueeze(x, axes=(1, 2)))
-    program = compiled(b.finish("g", [x], [cube]))
-    assert program.run([np.ones(3, np.float32)])[0].tolist() == np.full((3, 3, 3), 3.0).tolist()
-    for count in (3000, 3_000_000):  # 108 GB; more bytes than 64 bits count
-        with pytest.raises(LimitExceeded):
-            program.run([np.ones(count, np.float32)])
-
-
-def test_inputs_may_lie_anyhow_and_are_left_alone() -> None:
-    b = Builder()
-    x = b.input(TensorType(dtypes.f32, (4, 6)))
-    program = compiled(b.finish("g", [x], [b.add(x, 1.0), b.transpose(x, perm=(1, 0)), b.relu(b.neg(x))]))
-    whole = np.arange(48, dtype=np.float32).reshape(6, 8) - 20
-    for array in (whole[:, 2:6].T, whole[::-1, :4].T, np.broadcast_to(whole[0, :6], (4, 6))):
-        before = array.copy()
-        plus, turned, cut = program.run([array])
-        np.testing.assert_array_equal(plus, array + 1)
-        np.testing.assert_array_equal(turned, array.T)
-        np.testing.assert_array_equal(cut, np.maximum(-array, 0))
-        np.testing.assert_array_equal(array, before)
 
 
 # --- machines on which something is missing

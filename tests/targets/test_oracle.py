@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from suites.budget_cases import CHAIN, feeds_of_chain, session_of
 
-from assay.errors import LimitExceeded, RunFailed
+from assay.errors import LimitExceeded, OutOfMemory, RunFailed
 from assay.ir import dtypes
 from assay.ir.dims import symbol
 from assay.ir.dtypes import DType
@@ -107,3 +108,18 @@ def test_an_error_names_the_node_and_its_origin() -> None:
         y = b.gather(x, i, axis=0)
     with pytest.raises(RunFailed, match=r"gather(.|\n)*lookup(.|\n)*model\.py:7"):
         ReferenceTarget().compile(b.finish("g", [x, i], [y])).run([np.ones(3, np.float32), np.array([9])])
+
+
+def test_memory_that_the_system_refuses_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: Any, **options: Any) -> Any:
+        raise MemoryError("Unable to allocate")
+
+    expected = session_of(CHAIN, "reference").run(feeds_of_chain())["y"]
+    with monkeypatch.context() as patched:
+        for name in ("exp", "matmul"):
+            patched.setattr(np, name, refuse)
+        session = session_of(CHAIN, "reference")
+        with pytest.raises(OutOfMemory) as caught:
+            session.run(feeds_of_chain())
+    assert caught.value.where
+    np.testing.assert_array_equal(session_of(CHAIN, "reference").run(feeds_of_chain())["y"], expected)

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from assay.errors import NotFound
-from assay.processes import Limits
+from assay.processes import WorkerLimits
 from assay.targets.ttnn import mock, pythons
 from assay.targets.ttnn.cards import CARDS, chosen_card
-from assay.targets.ttnn.library import Checked, Library, LibraryFailed, Refusal
+from assay.targets.ttnn.library import Checked, Library, LibraryFailed, RefusedCall
 from assay.targets.ttnn.pythons import installed
 
 
@@ -78,17 +78,17 @@ def test_a_program_is_checked_and_its_memory_counted(library: Library) -> None:
 
 def test_a_refusal_is_data_with_what_the_library_said(library: Library) -> None:
     found = library.check([ADD, step("matmul", value(1), value(9))], [tensor(1, 64, 32)])
-    assert isinstance(found, Refusal)
+    assert isinstance(found, RefusedCall)
     assert found.step == 1
     assert found.reason.startswith("The width of the first tensor must be equal to the height of the second tensor.")
     assert "\n" not in found.reason
-    assert isinstance(library.check([step("no_such_op")], []), Refusal)
+    assert isinstance(library.check([step("no_such_op")], []), RefusedCall)
     assert isinstance(library.check([ADD], [tensor(1, 64, 64)]), Checked)
 
 
 def test_what_does_not_fit_is_refused(library: Library) -> None:
     found = library.check([], [tensor(1, 1 << 17, 1 << 16)])
-    assert isinstance(found, Refusal)
+    assert isinstance(found, RefusedCall)
     assert "memory" in found.reason.lower()
     assert found.step == -1
     assert isinstance(library.check([ADD], [tensor(1, 64, 64)]), Checked)
@@ -102,7 +102,7 @@ def test_an_abort_names_its_call_and_the_next_request_works(library: Library) ->
 
 
 def test_a_worker_that_hangs_meets_a_limit(library: Library) -> None:
-    other = Library(installed(), CARDS["n150"], Limits(silence=1.0))
+    other = Library(installed(), CARDS["n150"], WorkerLimits(silence=1.0))
     try:
         other.about()
         assert other.pid is not None

@@ -20,7 +20,7 @@ from assay.cli.fuzz import fuzz
 from assay.cli.inspect import inspect
 from assay.cli.mutate import mutate
 from assay.cli.opinfo import opinfo
-from assay.cli.output import EXIT_CODES, INTERRUPTED, Ending, ending, tell_in_json
+from assay.cli.output import EXIT_CODES, INTERRUPTED, CommandError, ending, tell_in_json
 from assay.cli.report import report
 from assay.cli.run import run
 from assay.cli.sweep import sweep
@@ -78,11 +78,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tell_in_json(error, plain)
     if debug:
         raise error
-    _tell(error)
+    _print_error(error)
     sys.exit(ending(error).code)
 
 
-def _tell(error: BaseException) -> None:
+def _print_error(error: BaseException) -> None:
     """What ended the command, in words on stderr."""
     if isinstance(error, TyperException):
         rich_format_error(cast("Any", error))
@@ -91,5 +91,5 @@ def _tell(error: BaseException) -> None:
     print(error if isinstance(error, AssayError) else _words(told), file=sys.stderr)
 
 
-def _words(told: Ending) -> str:
+def _words(told: CommandError) -> str:
     return told.message if told.code == INTERRUPTED else f"assay: {told.message}\n  hint: {told.hint}"

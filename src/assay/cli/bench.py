@@ -16,14 +16,14 @@ import typer
 from assay.cli.chains import TargetOption, chosen
 from assay.cli.inputs import DimOption, check_dims, make_feeds, symbolic_dims
 from assay.cli.numbers import MOST_SECONDS, MOST_THREADS, count_option, number_option
-from assay.cli.output import DIFFERS, JsonOption, Report, progress, reporting
+from assay.cli.output import DIFFERS, CommandOutput, JsonOption, progress, reporting
 from assay.errors import BadFeed, NotFound, hint_for
-from assay.evidence.bench.records import SELF, Match, Run, read
+from assay.evidence.bench.records import SELF, BenchRun, Match, read
 from assay.needs import require
 
 if TYPE_CHECKING:
-    from assay.evidence.bench.models import Subject
-    from assay.evidence.bench.run import Settings
+    from assay.evidence.bench.models import BenchModel
+    from assay.evidence.bench.run import BenchSettings
     from assay.evidence.bench.suites import Suite
     from assay.runtime.load import Loaded
 
@@ -117,7 +117,7 @@ def bench(
         subjects = _subjects([*plan.models, *(models or ())], dim)
         earlier = _earlier(json) if resume else None
         if earlier is None:
-            earlier = Run(header(settings, _command(settings, suite, models or ())), [])
+            earlier = BenchRun(header(settings, _command(settings, suite, models or ())), [])
         check_resumed(earlier.header, settings)
     with reporting(json) as report:
         run = _finished(earlier, subjects, settings, report)
@@ -131,7 +131,9 @@ def bench(
     raise typer.Exit(0 if all(match.own and match.own.status == "ok" for match in run.matches) else DIFFERS)
 
 
-def _finished(earlier: Run, subjects: Iterable[Subject], settings: Settings, report: Report) -> Run:
+def _finished(
+    earlier: BenchRun, subjects: Iterable[BenchModel], settings: BenchSettings, report: CommandOutput
+) -> BenchRun:
     """The run with all that it lacked; every record goes to the report."""
     from assay.evidence.bench.run import run_model
 
@@ -148,12 +150,12 @@ def _finished(earlier: Run, subjects: Iterable[Subject], settings: Settings, rep
         for line in matches[-1].lines():
             report.line(line)
         _show(report, matches[-1], settings)
-    run = Run(earlier.header, matches)
+    run = BenchRun(earlier.header, matches)
     report.line({"record": "summary", **run.summary()})
     return run
 
 
-def _list(report: Report) -> None:
+def _list(report: CommandOutput) -> None:
     from assay.evidence.bench.suites import SUITES
     from assay.zoo.onnx_models import ONNX_MODELS
     from assay.zoo.torch.workloads import WORKLOADS
@@ -176,14 +178,14 @@ def _suite(name: str | None, **asked: Any) -> Suite:
     )
 
 
-def _settings(plan: Suite, target: str, threads: int, form: str) -> Settings:
-    from assay.evidence.bench.run import Settings
+def _settings(plan: Suite, target: str, threads: int, form: str) -> BenchSettings:
+    from assay.evidence.bench.run import BenchSettings
 
     how = (plan.repeat, plan.seconds, plan.cold, plan.timeout, plan.starts)
-    return Settings(target, tuple(plan.peers), threads, form, *how)
+    return BenchSettings(target, tuple(plan.peers), threads, form, *how)
 
 
-def _subjects(names: Sequence[str], dims: Sequence[str] | None) -> list[Subject]:
+def _subjects(names: Sequence[str], dims: Sequence[str] | None) -> list[BenchModel]:
     """What to run; everything that does not exist is found out before anything starts."""
     if not names:
         raise BadFeed("there is no model to run", hint="name some, or give --suite cpu; --list shows the zoo's")
@@ -210,21 +212,21 @@ def _source(name: str) -> Loaded | None:
     return None if path.suffix == ".pt2" and os.path.isfile(path) else read_model(path)
 
 
-def _subject(name: str, source: Loaded | None, sizes: Mapping[str, int]) -> Subject:
+def _subject(name: str, source: Loaded | None, sizes: Mapping[str, int]) -> BenchModel:
     """A model as it is run, with random inputs if it is an ONNX file."""
-    from assay.evidence.bench.models import Subject
+    from assay.evidence.bench.models import BenchModel
     from assay.zoo.onnx_models import ONNX_MODELS
     from assay.zoo.torch.workloads import WORKLOADS
 
     if name in ONNX_MODELS:
-        return Subject(name, ONNX_MODELS[name].path(), ONNX_MODELS[name].feeds(), judge="onnxruntime")
+        return BenchModel(name, ONNX_MODELS[name].path(), ONNX_MODELS[name].feeds(), judge="onnxruntime")
     if source is None:
-        return Subject(name) if name in WORKLOADS else Subject(name, Path(name))
+        return BenchModel(name) if name in WORKLOADS else BenchModel(name, Path(name))
     own = [f"{dim}={size}" for dim, size in sizes.items() if dim in symbolic_dims(source.inputs)]
-    return Subject(name, Path(name), make_feeds(source, None, 0, own).values)
+    return BenchModel(name, Path(name), make_feeds(source, None, 0, own).values)
 
 
-def _earlier(json: str | None) -> Run | None:
+def _earlier(json: str | None) -> BenchRun | None:
     """The run that the file holds, None if there is no such file yet."""
     if json is None or json == "-":
         raise typer.BadParameter("--resume needs --json FILE")
@@ -233,7 +235,7 @@ def _earlier(json: str | None) -> Run | None:
     return found if found and found.header else None
 
 
-def _command(settings: Settings, suite: str | None, models: Sequence[str]) -> str:
+def _command(settings: BenchSettings, suite: str | None, models: Sequence[str]) -> str:
     """The command that makes such a run again."""
     words = ["assay", "bench", *models, *(["--suite", suite] if suite else [])]
     words += [word for peer in settings.peers for word in ("--peer", peer)]
@@ -255,7 +257,7 @@ def _telling(model: str) -> Generator[Callable[[str], None]]:
         yield tell
 
 
-def _show(report: Report, match: Match, settings: Settings) -> None:
+def _show(report: CommandOutput, match: Match, settings: BenchSettings) -> None:
     from assay.evidence.bench.page import figures, noise_cell, ratio_cell
 
     columns = (">one run, ms", ">cold, s", ">warm, s", ">first run, ms", ">peak, MiB", ">kept, MiB", ">error")
@@ -275,7 +277,7 @@ def _show(report: Report, match: Match, settings: Settings) -> None:
     report.text(f"used of the machine by others meanwhile: {noise_cell(match)}\n")
 
 
-def _show_all(report: Report, run: Run) -> None:
+def _show_all(report: CommandOutput, run: BenchRun) -> None:
     from assay.evidence.bench.page import ratio_cell
 
     rows = [

@@ -8,7 +8,7 @@ import typer
 
 from assay.cli.inputs import DimOption, InputOption, ModelArgument, RandomOption, make_feeds
 from assay.cli.numbers import MOST_FACTOR, number_option
-from assay.cli.output import DIFFERS, JsonOption, Report, reporting
+from assay.cli.output import DIFFERS, CommandOutput, JsonOption, reporting
 from assay.cli.sizes import told_if_it_fails
 
 _ENGINE = "A target such as cpu, cpu:-fold (without that pass), reference:precise; a peer: onnxruntime, onnx-reference."
@@ -69,7 +69,7 @@ def compare(
     raise typer.Exit(DIFFERS if found.diverged else 0)
 
 
-def _show(report: Report, found: Any, every: bool) -> None:
+def _show(report: CommandOutput, found: Any, every: bool) -> None:
     chosen = found.values if every else _telling(found)
     rows = [
         (

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from assay.cli.chains import DEFAULT, chosen
-from assay.cli.output import DIFFERS, USAGE, JsonOption, Report, progress, reporting
+from assay.cli.output import DIFFERS, USAGE, CommandOutput, JsonOption, progress, reporting
 
 TargetsOption = Annotated[
     list[str] | None,
@@ -49,13 +49,13 @@ def conformance(
     The JSON result is JSON lines: the run, one line for each case and engine as soon as it is done, the summary.
     """
     from assay.evidence.conformance.page import versions, write_page
-    from assay.evidence.conformance.run import Record, run_conformance
+    from assay.evidence.conformance.run import CaseResult, run_conformance
 
     specs = [f"{name}:decomposed" if decomposed else name for name in target or [chosen(None)]] + list(peer or ())
     with reporting(json) as report, progress("conformance") as bar:
         report.line({"record": "run", "engines": specs, "filter": contains, "versions": versions()})
 
-        def watch(record: Record, done: int, total: int) -> None:
+        def watch(record: CaseResult, done: int, total: int) -> None:
             report.line(record.as_dict())
             bar.update(bar.task_ids[0], completed=done, total=total)
 
@@ -95,7 +95,7 @@ def _shares(counts: Mapping[str, tuple[int, int]]) -> dict[str, dict[str, int]]:
     return {kind: {"passed": good, "of": total} for kind, (good, total) in counts.items()}
 
 
-def _show(report: Report, outcome: Any) -> None:
+def _show(report: CommandOutput, outcome: Any) -> None:
     rows: list[tuple[object, ...]] = []
     for name, version in outcome.engines.items():
         counts = outcome.counts(name)

@@ -18,8 +18,8 @@ ModelArgument = Annotated[
 def demo(model: ModelArgument = "whisper", target: TargetOption = None, json: JsonOption = None) -> None:
     """Transcribe a spoken clip with a real model; show where every op ran, and how near its own runtime comes."""
     from assay.cli import demo_moonshine, demo_whisper
-    from assay.cli.demo_times import Watch
+    from assay.cli.demo_times import DemoProgress
 
     shows = {"whisper": demo_whisper.show, "moonshine": demo_moonshine.show}
     with reporting(json) as report, progress("loading") as bar:
-        shows[model](report, chosen(target), Watch(bar))
+        shows[model](report, chosen(target), DemoProgress(bar))

@@ -6,11 +6,11 @@ from collections import Counter
 from functools import partial
 from typing import Any
 
-from assay.cli.demo_times import Watch, first_run, show_times, timed
-from assay.cli.output import Report
+from assay.cli.demo_times import DemoProgress, first_run, show_times, timed
+from assay.cli.output import CommandOutput
 
 
-def show(report: Report, target: str, watch: Watch) -> None:
+def show(report: CommandOutput, target: str, watch: DemoProgress) -> None:
     """Transcribe the clip with Moonshine tiny; show where every op ran, and how near onnxruntime comes."""
     from assay import InferenceSession
     from assay.zoo.moonshine import RATE, Moonshine, clip_path, read_speech
@@ -49,7 +49,7 @@ def _placed(explanation: Any) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: not row["reason"])
 
 
-def _show_ops(report: Report, name: str, rows: list[dict[str, Any]], shown: int = 12) -> None:
+def _show_ops(report: CommandOutput, name: str, rows: list[dict[str, Any]], shown: int = 12) -> None:
     report.text()
     title = f"{name}: {sum(row['nodes'] for row in rows)} nodes"
     cells = [(row["op"], row["nodes"], row["target"], row["reason"]) for row in rows[:shown]]
@@ -83,7 +83,7 @@ def _against_onnxruntime(sound: Any, heard: Any) -> dict[str, Any]:
     }
 
 
-def _show_peer(report: Report, peer: dict[str, Any]) -> None:
+def _show_peer(report: CommandOutput, peer: dict[str, Any]) -> None:
     report.text()
     if "reason" in peer:
         report.text(f"not compared with onnxruntime: {peer['reason']}")

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from rich.progress import Progress
 
-from assay.cli.output import Report
+from assay.cli.output import CommandOutput
 from assay.runtime.stages import Clock, timing
 
 Found = TypeVar("Found")
@@ -23,7 +23,7 @@ _WORDS = {
 }
 
 
-class Watch:
+class DemoProgress:
     """Tells on a progress bar what is being done, and how many tokens there are."""
 
     def __init__(self, bar: Progress) -> None:
@@ -52,7 +52,7 @@ class Timed(Generic[Found]):
         return max(self.seconds - sum(self.stages.values()), 0.0)
 
 
-def timed(work: Callable[[], Found], watch: Watch, between: str) -> Timed[Found]:
+def timed(work: Callable[[], Found], watch: DemoProgress, between: str) -> Timed[Found]:
     """Do `work`; `between` is what is under way outside of stages."""
     clock = Clock(watch.doing, between)
     watch.doing(between)
@@ -72,7 +72,7 @@ def first_run(first: Timed[Any], second: Timed[Any]) -> dict[str, float]:
     return {name: stages[name] for name in _WORDS if name in stages}
 
 
-def show_times(report: Report, sound: float, stages: dict[str, float], second: float) -> None:
+def show_times(report: CommandOutput, sound: float, stages: dict[str, float], second: float) -> None:
     """The headline is the second run; what the first one took more is told by stages."""
     report.text(f"{sound:.1f} s of speech in {second:.2f} s, the second time.")
     whole = ", ".join(f"{_WORDS[name]} {seconds:.2f} s" for name, seconds in stages.items())

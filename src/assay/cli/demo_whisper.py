@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, cast
 
-from assay.cli.demo_times import Watch, first_run, show_times, timed
-from assay.cli.output import Report
+from assay.cli.demo_times import DemoProgress, first_run, show_times, timed
+from assay.cli.output import CommandOutput
 from assay.runtime.targets import first_target
 
 _SHOWN = 30
 
 
-def show(report: Report, target: str, watch: Watch) -> None:
+def show(report: CommandOutput, target: str, watch: DemoProgress) -> None:
     """Transcribe the clip with Whisper tiny.en; show where every aten op ran, and how far eager and noise are."""
     from assay.runtime.torch.graphs import recording
     from assay.zoo.moonshine import clip_path, read_speech
@@ -70,7 +70,7 @@ def _placed(graphs: Sequence[Any], target: str) -> list[dict[str, Any]]:
     return rows
 
 
-def _show_ops(report: Report, target: str, graphs: int, rows: list[dict[str, Any]]) -> None:
+def _show_ops(report: CommandOutput, target: str, graphs: int, rows: list[dict[str, Any]]) -> None:
     from assay.runtime.torch.accounts import STATUSES
 
     report.text()
@@ -99,7 +99,7 @@ def _show_ops(report: Report, target: str, graphs: int, rows: list[dict[str, Any
     )
 
 
-def _against_eager(model: Any, target: str, sound: Any, heard: Any, watch: Watch) -> dict[str, Any]:
+def _against_eager(model: Any, target: str, sound: Any, heard: Any, watch: DemoProgress) -> dict[str, Any]:
     """How near eager's scores are while both have chosen the same tokens, judged by what rounding alone does: the
     distance between the oracle's two modes."""
     import numpy as np
@@ -131,7 +131,7 @@ def _against_eager(model: Any, target: str, sound: Any, heard: Any, watch: Watch
     }
 
 
-def _show_accuracy(report: Report, found: dict[str, Any]) -> None:
+def _show_accuracy(report: CommandOutput, found: dict[str, Any]) -> None:
     report.text()
     report.text("Against eager:")
     report.text(f"  {found['same_tokens']} of {found['tokens']} tokens chosen alike from the start")

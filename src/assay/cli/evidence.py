@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay.cli.numbers import MOST_FACTOR, number_option
-from assay.cli.output import DIFFERS, JsonOption, Report, reporting
+from assay.cli.output import DIFFERS, CommandOutput, JsonOption, reporting
 from assay.errors import BadFeed, NotFound, hint_for
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _end(differs: bool) -> None:
         raise typer.Exit(DIFFERS)
 
 
-def _whole(found: Records, report: Report) -> Records:
+def _whole(found: Records, report: CommandOutput) -> Records:
     """The records, if there are any; damaged lines are told."""
     _tell_damage(report, found.damaged)
     if not found.records:
@@ -132,7 +132,7 @@ def _whole(found: Records, report: Report) -> Records:
     return found
 
 
-def _tell_damage(report: Report, damaged: Sequence[Damage]) -> None:
+def _tell_damage(report: CommandOutput, damaged: Sequence[Damage]) -> None:
     for each in damaged:
         report.text(f"{each.file}:{each.line}: {each.reason}")
     if damaged:
@@ -164,7 +164,7 @@ def case_text(case: Case) -> str:
     return " · ".join(word for word in [*words, f"fault {case.fault}" if case.fault else ""] if word)
 
 
-def _show_changes(report: Report, found: Sequence[Change]) -> None:
+def _show_changes(report: CommandOutput, found: Sequence[Change]) -> None:
     from assay.evidence.records.diff import KINDS
 
     counts = {kind: sum(change.kind == kind for change in found) for kind in KINDS}
@@ -197,8 +197,8 @@ def _meaning(change: Change) -> str:
     return KINDS[change.kind]
 
 
-def _show_all(report: Report, records: Iterable[Record]) -> None:
-    from assay.evidence.records.diff import relative_time, told, worst_error
+def _show_all(report: CommandOutput, records: Iterable[Record]) -> None:
+    from assay.evidence.records.diff import cause_text, relative_time, worst_error
 
     rows = [
         (
@@ -208,7 +208,7 @@ def _show_all(report: Report, records: Iterable[Record]) -> None:
             _figure(record.speed.median, 1e3),
             _figure(relative_time(record)),
             _figure(worst_error(record)),
-            told(record.cause),
+            cause_text(record.cause),
         )
         for record in records
     ]
@@ -220,17 +220,17 @@ def _figure(value: float | None, factor: float = 1.0) -> str:
     return "" if value is None else f"{value * factor:.3g}"
 
 
-def _show_record(report: Report, record: Record) -> None:
+def _show_record(report: CommandOutput, record: Record) -> None:
     import msgspec
 
-    from assay.evidence.records.diff import told, verdicts
+    from assay.evidence.records.diff import cause_text, verdicts
 
     report.text(case_text(record.case))
     facts = {
         "status": record.status,
         "verdict": record.verdict,
         "stage": record.stage,
-        "cause": told(record.cause),
+        "cause": cause_text(record.cause),
         "said": record.cause.detail if record.cause else "",
         "first wrong value": record.attribution,
         "reproducer": record.reproducer,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from assay.cli.inputs import ModelArgument, symbolic_dims
-from assay.cli.output import JsonOption, Report, exit_code, reporting
+from assay.cli.output import CommandOutput, JsonOption, exit_code, reporting
 from assay.errors import AssayError
 from assay.units import size
 
@@ -69,7 +69,7 @@ def _levels(source: Any) -> tuple[dict[str, Any], AssayError | None]:
     return levels, None
 
 
-def _show(report: Report, data: dict[str, Any]) -> None:
+def _show(report: CommandOutput, data: dict[str, Any]) -> None:
     parameters = data["parameters"]
     opsets = ", ".join(f"{domain} {version}" for domain, version in data["opsets"].items())
     report.text(f"{data['model']}: opsets {opsets}" if opsets else data["model"])

@@ -15,12 +15,12 @@ import typer
 
 from assay.cli.chains import TargetOption, chosen
 from assay.cli.numbers import MOST_SECONDS, MOST_WORKERS, count_option, number_option
-from assay.cli.output import DIFFERS, JsonOption, Report, progress
+from assay.cli.output import DIFFERS, CommandOutput, JsonOption, progress
 from assay.errors import NotFound
 from assay.evidence.json_lines import written
-from assay.evidence.opinfo.records import DTYPES, Finding, Run, read
+from assay.evidence.opinfo.records import DTYPES, OpInfoRun, UnitResults, read
 from assay.evidence.opinfo.summary import FAILED, failures, opaque_ops, summary
-from assay.evidence.opinfo.workers import Settings
+from assay.evidence.opinfo.workers import OpInfoSettings
 
 OpsOption = Annotated[
     list[str] | None, typer.Option("--op", metavar="NAME", help="Only this op of the database; may be repeated.")
@@ -69,7 +69,7 @@ def opinfo(
 
     check_peers(peer or ())
 
-    settings = Settings(chain, tuple(peer or ()), samples, timeout)
+    settings = OpInfoSettings(chain, tuple(peer or ()), samples, timeout)
     units = list_units(op or (), dtype or DTYPES, grad)
     before = _before(json) if resume else None
     if before is not None:
@@ -80,7 +80,7 @@ def opinfo(
     if before is not None:
         head = {**before.header, "date": f"{before.header['date']}, gone on with {head['date']},"}
     findings = list(before.findings) if before else []
-    report = Report("-" if json == "-" else None)
+    report = CommandOutput("-" if json == "-" else None)
     with _sink(json, before is not None) as write, _telling(len(todo)) as tell:
         if before is None:
             write(written([head]))
@@ -88,7 +88,7 @@ def opinfo(
             write(written(finding.lines()))
             findings.append(finding)
             tell(finding)
-        run = Run(head, findings)
+        run = OpInfoRun(head, findings)
         facts = summary(run)
         write(written([{"record": "summary", **facts.as_dict()}]))
     _show(report, run, facts)
@@ -100,7 +100,7 @@ def opinfo(
     raise typer.Exit(DIFFERS if any(failures(run)) else 0)
 
 
-def _command(settings: Settings, ops: Sequence[str], dtypes: Sequence[str], grad: bool) -> str:
+def _command(settings: OpInfoSettings, ops: Sequence[str], dtypes: Sequence[str], grad: bool) -> str:
     """The command that gives the same page."""
     words = ["assay", "opinfo", "--target", settings.target]
     for name, values in {"--op": ops, "--dtype": dtypes, "--peer": settings.peers}.items():
@@ -109,7 +109,7 @@ def _command(settings: Settings, ops: Sequence[str], dtypes: Sequence[str], grad
     return shlex.join(words if grad else [*words, "--no-grad"])
 
 
-def _before(json: str | None) -> Run | None:
+def _before(json: str | None) -> OpInfoRun | None:
     """The run that the file holds, None if there is no such file yet."""
     if json is None or json == "-":
         raise typer.BadParameter("--resume needs --json FILE")
@@ -141,13 +141,13 @@ def _opened(where: str, append: bool) -> IO[str]:
 
 
 @contextmanager
-def _telling(total: int) -> Generator[Callable[[Finding], None]]:
+def _telling(total: int) -> Generator[Callable[[UnitResults], None]]:
     """How far the run is: a bar on a terminal, elsewhere a line on stderr from time to time."""
     started = told = time.monotonic()
     done = samples = 0
     with progress("ops × dtypes") as bar:
 
-        def tell(finding: Finding) -> None:
+        def tell(finding: UnitResults) -> None:
             nonlocal done, samples, told
             done, samples = done + 1, samples + finding.samples
             bar.update(bar.task_ids[0], completed=done, total=total)
@@ -161,7 +161,7 @@ def _telling(total: int) -> Generator[Callable[[Finding], None]]:
         yield tell
 
 
-def _show(report: Report, run: Run, facts: Any) -> None:
+def _show(report: CommandOutput, run: OpInfoRun, facts: Any) -> None:
     names = ("pass", "rounding", *FAILED, "no_graph", "nondeterministic", "skipped")
     heads = ("kind", ">samples", *(f">{peer} passes, Assay too" for peer in run.peers), *(f">{name}" for name in names))
     rows = [

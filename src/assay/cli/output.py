@@ -62,7 +62,7 @@ def exit_code(error: AssayError) -> int:
     return _CODE_OF_STAGE.get(error.stage, DEFECT)
 
 
-class Report:
+class CommandOutput:
     """Where a command's result goes: tables to stdout, JSON to where `--json` says."""
 
     def __init__(self, where: str | None) -> None:
@@ -118,7 +118,7 @@ class Interrupted(Exception):
     """Ctrl-C, of which the JSON result already tells."""
 
 
-class Ending(NamedTuple):
+class CommandError(NamedTuple):
     """How an error ends the command: the exit code, and what JSON tells of it."""
 
     code: int
@@ -133,21 +133,21 @@ class Ending(NamedTuple):
         return {"error": told, "exit_code": self.code}
 
 
-def ending(error: BaseException) -> Ending:
+def ending(error: BaseException) -> CommandError:
     """How an error ends the command."""
     if isinstance(error, AssayError):
-        return Ending(exit_code(error), error.stage, error.message, error.where, error.hint)
+        return CommandError(exit_code(error), error.stage, error.message, error.where, error.hint)
     if isinstance(error, KeyboardInterrupt | Interrupted):
-        return Ending(INTERRUPTED, "interrupted", "interrupted")
+        return CommandError(INTERRUPTED, "interrupted", "interrupted")
     if isinstance(error, TyperException):
-        return Ending(USAGE, "usage", error.format_message(), hint="--help lists what there is")
-    return Ending(DEFECT, "defect", f"{type(error).__name__}: {error}", hint=EXIT_CODES[DEFECT])
+        return CommandError(USAGE, "usage", error.format_message(), hint="--help lists what there is")
+    return CommandError(DEFECT, "defect", f"{type(error).__name__}: {error}", hint=EXIT_CODES[DEFECT])
 
 
 @contextmanager
-def reporting(where: str | None) -> Generator[Report]:
+def reporting(where: str | None) -> Generator[CommandOutput]:
     """A report for one command; what ends the command goes into the JSON too."""
-    report = Report(where)
+    report = CommandOutput(where)
     try:
         with explained():
             yield report
@@ -169,7 +169,7 @@ def tell_in_json(error: BaseException, arguments: Sequence[str]) -> None:
     where = _json_argument(arguments)
     if where is None or isinstance(error, Interrupted) or _TOLD in getattr(error, "__notes__", ()):
         return
-    report = Report(where)
+    report = CommandOutput(where)
     with suppress(NotFound):  # a file that cannot be written may be what the error is about
         report.line(ending(error).as_dict())
     report.close()

@@ -43,7 +43,7 @@ def report(
     """
     with reporting(json) as out:
         require("jinja2")
-        from assay.evidence.report import FORMS, gathered, made, uncollected, write, write_page, write_readme
+        from assay.evidence.report import FORMS, gathered, make_report, uncollected, write, write_page, write_readme
 
         if readme is not None and page is None:
             raise BadFeed("--readme leads to the page of --page", hint="give --page FILE too")
@@ -52,7 +52,7 @@ def report(
                 raise NotFound(f"there is no form '{each}'", hint=hint_for(each, FORMS))
         with uncollected():
             known = gathered(records, output)
-            found = made(known, title)
+            found = make_report(known, title)
             written = write(output, found, form or FORMS)
         if page is not None:
             write_page(page, found, known)

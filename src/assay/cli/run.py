@@ -15,7 +15,7 @@ import typer
 from assay.cli.chains import TargetOption, chosen
 from assay.cli.inputs import DimOption, InputOption, ModelArgument, RandomOption, make_feeds
 from assay.cli.numbers import MOST_SECONDS, number_option
-from assay.cli.output import JsonOption, Report, reporting
+from assay.cli.output import CommandOutput, JsonOption, reporting
 from assay.cli.sizes import told_if_it_fails
 from assay.errors import BadFeed, NotFound
 
@@ -114,7 +114,7 @@ def _rows(results: Mapping[str, Any], saved: Mapping[str, str]) -> list[dict[str
     return [leaf | {"saved": saved.get(leaf["name"], "")} for leaf in leaves]
 
 
-def _explained(report: Report, session: Any) -> list[dict[str, Any]]:
+def _explained(report: CommandOutput, session: Any) -> list[dict[str, Any]]:
     """Show where every node ran; the rows as JSON has them."""
     found = session.explain()
     report.text()
@@ -122,7 +122,7 @@ def _explained(report: Report, session: Any) -> list[dict[str, Any]]:
     return [asdict(node) for node in found.nodes]
 
 
-def _profiled(report: Report, session: Any, feeds: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _profiled(report: CommandOutput, session: Any, feeds: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Show the nodes that took longest; all of them, in order, as JSON has them."""
     times = session.profile(feeds)
     whole = sum(each.seconds for each in times) or 1.0
@@ -155,7 +155,7 @@ def _bytes(text: str) -> int:
         raise BadFeed(str(error), hint="such as 1GiB, 500MB or 4096") from error
 
 
-def show(report: Report, rows: list[dict[str, Any]], what: str = "output") -> None:
+def show(report: CommandOutput, rows: list[dict[str, Any]], what: str = "output") -> None:
     """A table of outputs, or of what else was computed."""
     cells = [
         (r["name"], r["dtype"], _dims(r["shape"]), *(_number(r[k]) for k in ("min", "mean", "max")), r["saved"])

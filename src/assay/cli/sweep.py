@@ -15,7 +15,7 @@ import typer
 
 from assay.cli.chains import DEFAULT, METAVAR, chosen_all
 from assay.cli.numbers import MOST_GIB, MOST_SECONDS, MOST_THREADS, MOST_WORKERS, count_option, number_option
-from assay.cli.output import DIFFERS, JsonOption, Report, progress, reporting
+from assay.cli.output import DIFFERS, CommandOutput, JsonOption, progress, reporting
 from assay.errors import BadFeed
 
 if TYPE_CHECKING:
@@ -85,14 +85,14 @@ def sweep(
     from assay.evidence.records import read
     from assay.evidence.records.merge import merged
     from assay.evidence.sweep.executors import make_executor
-    from assay.evidence.sweep.jobs import Limits, parse_shard, part
+    from assay.evidence.sweep.jobs import CaseLimits, parse_shard, part
     from assay.evidence.sweep.machine import environment
-    from assay.evidence.sweep.run import Settings, model_jobs, op_jobs, remaining
+    from assay.evidence.sweep.run import SweepSettings, model_jobs, op_jobs, remaining
     from assay.evidence.sweep.run import sweep as run_sweep
 
     own = threads or max(cores() // workers, 1)
     where = environment(shlex.join(["assay", *sys.argv[1:]]), own, workers)
-    settings = Settings(where, Limits(timeout, int(memory * 2**30)), own, rounds)
+    settings = SweepSettings(where, CaseLimits(timeout, int(memory * 2**30)), own, rounds)
     if ops and inject:
         raise BadFeed("faults are broken into models, not into single ops", hint="leave out --ops")
     if ops:
@@ -148,7 +148,7 @@ def _telling(total: int) -> Generator[Callable[[Record], None]]:
         yield tell
 
 
-def _show(report: Report, records: Sequence[Record], jobs: Sequence[Job]) -> None:
+def _show(report: CommandOutput, records: Sequence[Record], jobs: Sequence[Job]) -> None:
     counts = Counter(record.words for record in records)
     report.text(f"{len(records)} cases of {len(jobs)}: {', '.join(f'{n} {s}' for s, n in counts.items()) or 'none'}")
     for record in records:

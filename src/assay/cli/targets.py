@@ -10,6 +10,7 @@ def targets(json: JsonOption = None) -> None:
     from assay.errors import NotFound
     from assay.evidence.peers import peer_names, peer_version
     from assay.runtime.targets import probe_target, target_names
+    from assay.runtime.writes import writes
 
     with reporting(json) as report:
         found = {name: probe_target(name) for name in target_names()}
@@ -26,5 +27,9 @@ def targets(json: JsonOption = None) -> None:
         report.table("Targets", ("target", "usable", "details"), rows)
         report.text()
         report.table("Peers (to compare with)", ("peer", "version"), peers.items())
+        tracked = writes() is not None
+        can = "tells which weights were written" if tracked else "cannot be asked which weights were written"
+        report.text()
+        report.text(f"The kernel {can}: torch.compile keeps {'what' if tracked else 'nothing that'} is made of them.")
         data = {n: {"present": p.present, "reason": p.reason, "details": dict(p.details)} for n, p in found.items()}
-        report.result({"targets": data, "peers": peers})
+        report.result({"targets": data, "peers": peers, "write_tracking": tracked})

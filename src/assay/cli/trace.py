@@ -71,7 +71,7 @@ def _model(text: str) -> tuple[Any, list[Any] | None]:
     """The model and the call to make; None for an exported program, which brings its own."""
     module, colon, name = text.rpartition(":")
     if colon and module and name.isidentifier():
-        return _made(text, _module(module), name)
+        return _from_factory(text, _module(module), name)
     if not text.endswith(".pt2"):
         raise BadFeed(f"'{text}' is no model that can be traced", hint=_FORMS)
     if not os.path.isfile(text):
@@ -85,7 +85,7 @@ def _module(name: str) -> ModuleType:
     """A module by its name, also one in the current folder, or by its file."""
     if not name.endswith(".py"):
         _search_here()
-        if _found(name):
+        if _is_module(name):
             return _imported(name, lambda: importlib.import_module(name))
         raise NotFound(f"there is no module '{name}'", hint=_FORMS)
     spec = importlib.util.spec_from_file_location(Path(name).stem, name)
@@ -104,7 +104,7 @@ def _search_here() -> None:
         sys.path.insert(0, here)
 
 
-def _found(name: str) -> bool:
+def _is_module(name: str) -> bool:
     try:
         return importlib.util.find_spec(name) is not None
     except (ImportError, ValueError):
@@ -119,9 +119,9 @@ def _imported(name: str, run: Any) -> Any:
         raise ImportFailed(f"{type(error).__name__}: {error}", where=name, hint=hint) from error
 
 
-def _made(text: str, module: ModuleType, name: str) -> tuple[Any, list[Any]]:
+def _from_factory(text: str, module: ModuleType, name: str) -> tuple[Any, list[Any]]:
     """What a factory returns: (model, args) or (model, args, kwargs)."""
-    from assay.runtime.torch.watch import Arguments
+    from assay.runtime.torch.watch import CallArguments
 
     factory = getattr(module, name, None)
     if not callable(factory):
@@ -134,4 +134,4 @@ def _made(text: str, module: ModuleType, name: str) -> tuple[Any, list[Any]]:
     if not callable(model) or not isinstance(args, tuple | list) or not isinstance(kwargs, dict):
         hint = "return (model, (argument, …)) or (model, (argument, …), {name: argument})"
         raise BadFeed(f"'{text}' returned no model with its arguments", hint=hint)
-    return model, [Arguments(tuple(cast("list[Any]", args)), cast("dict[str, Any]", kwargs))]
+    return model, [CallArguments(tuple(cast("list[Any]", args)), cast("dict[str, Any]", kwargs))]

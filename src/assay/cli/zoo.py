@@ -39,9 +39,9 @@ def list_(library: LibraryOption = None, json: JsonOption = None) -> None:
 def show(name: NameArgument, json: JsonOption = None) -> None:
     """Show how a model is made in its two sizes, and what each is called with."""
     with reporting(json) as report:
-        model = _found(name)
+        model = _model(name)
         facts = {**_facts(model), **_details(model)}
-        report.table("", ("", ""), [(key, _told(value)) for key, value in facts.items() if value not in ("", [])])
+        report.table("", ("", ""), [(key, _as_text(value)) for key, value in facts.items() if value not in ("", [])])
         report.result(facts)
 
 
@@ -51,7 +51,7 @@ def _names() -> dict[str, Model]:
     return NAMES
 
 
-def _found(name: str) -> Model:
+def _model(name: str) -> Model:
     from assay.zoo.torch import find
 
     return find(name)
@@ -95,7 +95,7 @@ def _details(model: Model) -> dict[str, Any]:
     }
 
 
-def _told(value: Any) -> str:
+def _as_text(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key}={item}" for key, item in value.items()) or "as the library has it"  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, list):

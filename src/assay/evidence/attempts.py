@@ -13,9 +13,9 @@ import numpy as np
 
 from assay.errors import AssayError
 from assay.evidence.engines import Engine, ModelOnTarget, engine
-from assay.evidence.peers import Model
+from assay.evidence.peers import ModelSource
 from assay.evidence.reasons import summary
-from assay.processes import Handler, Limits, Worker, WorkerDied, WorkerFailed
+from assay.processes import Handler, Worker, WorkerDied, WorkerFailed, WorkerLimits
 
 STATUS_OF_STAGE = {
     "import": "fail_import",
@@ -50,7 +50,7 @@ class Attempt:
     fallbacks: tuple[str, ...] = ()
 
 
-def attempt(who: Engine, model: Model, feeds: Sequence[Mapping[str, Any]]) -> Attempt:
+def attempt(who: Engine, model: ModelSource, feeds: Sequence[Mapping[str, Any]]) -> Attempt:
     """Load the model and run it on every set of feeds; never raises. `seconds` counts both."""
     started = time.perf_counter()
     stage = "load"
@@ -81,13 +81,13 @@ def service(spec: str) -> Handler:
     return lambda request, tell: attempt(who, *request)
 
 
-class Isolated:
+class IsolatedAttempts:
     """Attempts by an engine in a process of its own, which is started anew when it dies or takes too long."""
 
     def __init__(self, spec: str, timeout: float = 600.0, service: Callable[[str], Handler] = service) -> None:
-        self._worker = Worker(service, spec, limits=Limits(seconds=timeout), pickled=True)
+        self._worker = Worker(service, spec, limits=WorkerLimits(seconds=timeout), pickled=True)
 
-    def attempt(self, model: Model, feeds: Sequence[Mapping[str, Any]]) -> Attempt:
+    def attempt(self, model: ModelSource, feeds: Sequence[Mapping[str, Any]]) -> Attempt:
         """As `attempt`, with `crash` and `timeout` as further ways to fail."""
         started = time.perf_counter()
         try:
@@ -98,7 +98,7 @@ class Isolated:
             late = isinstance(error, WorkerDied) and error.ending.how == "time"
             return Attempt("timeout" if late else "crash", "run", error.reason, time.perf_counter() - started)
 
-    def __enter__(self) -> Isolated:
+    def __enter__(self) -> IsolatedAttempts:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

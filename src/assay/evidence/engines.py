@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from assay.errors import NotFound, hint_for
-from assay.evidence.peers import Model, Ready, load_peer, peer_names, peer_version
+from assay.evidence.peers import ModelSource, Ready, load_peer, peer_names, peer_version
 from assay.ir.graph import Graph
 from assay.runtime.load import load
 from assay.runtime.session import Session, SessionOptions
@@ -52,7 +52,7 @@ class Engine:
 
         return __version__
 
-    def load(self, model: Model) -> Ready:
+    def load(self, model: ModelSource) -> Ready:
         """`model` made ready to run; a peer's errors are its own."""
         if self.options is None:
             return load_peer(self.name, model)
@@ -62,7 +62,7 @@ class Engine:
 class ModelOnTarget:
     """A model in a session of Assay; bytes are ONNX."""
 
-    def __init__(self, model: Model | Graph, options: SessionOptions) -> None:
+    def __init__(self, model: ModelSource | Graph, options: SessionOptions) -> None:
         if isinstance(model, Graph):
             self.session = Session(model, options)
         elif isinstance(model, bytes):

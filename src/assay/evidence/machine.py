@@ -49,7 +49,7 @@ def cpu_of_all() -> float | None:
     return None
 
 
-class Watch:
+class OutsideLoad:
     """What of the machine is used by others than those whose CPU time is told, from now on."""
 
     def __init__(

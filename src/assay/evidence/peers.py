@@ -14,7 +14,7 @@ from assay.errors import NotFound, hint_for
 from assay.ir.dtypes import Array
 from assay.needs import require
 
-Model: TypeAlias = "str | Path | bytes"
+ModelSource: TypeAlias = "str | Path | bytes"
 """An ONNX model: a file, or its content."""
 
 
@@ -30,13 +30,13 @@ class Ready(Protocol):
         ...
 
 
-Loader: TypeAlias = Callable[[Model], Ready]
+Loader: TypeAlias = Callable[[ModelSource], Ready]
 
 
 class OnnxReference:
     """The reference evaluator of the onnx package."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ModelSource) -> None:
         from onnx.reference import ReferenceEvaluator
 
         self._evaluator: Any = ReferenceEvaluator(str(model) if isinstance(model, Path) else model)
@@ -55,7 +55,7 @@ class OnnxReference:
 class OnnxRuntime:
     """onnxruntime on the CPU, as it comes."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: ModelSource) -> None:
         self._model = model
         self._session = open_onnxruntime(model)
         self._observing: Any = None
@@ -71,7 +71,7 @@ class OnnxRuntime:
         return run_onnxruntime(self._observing, feeds)
 
 
-def open_onnxruntime(model: Model, folder: str = "", *, optimized: bool = True) -> Any:
+def open_onnxruntime(model: ModelSource, folder: str = "", *, optimized: bool = True) -> Any:
     """A quiet session of onnxruntime on the CPU; `folder` is where a model given as bytes has its external data.
 
     Unless `optimized`, the graph is run node by node as it stands, on one thread.
@@ -93,7 +93,7 @@ def _ort() -> Any:
     return importlib.import_module("onnxruntime")
 
 
-def _with_all_outputs(model: Model) -> tuple[bytes, str]:
+def _with_all_outputs(model: ModelSource) -> tuple[bytes, str]:
     """The model with every value of its main graph as an output, and the folder of its external data."""
     import onnx
 
@@ -165,7 +165,7 @@ def peer_version(name: str) -> str:
     return version(package)
 
 
-def load_peer(name: str, model: Model) -> Ready:
+def load_peer(name: str, model: ModelSource) -> Ready:
     """`model` made ready by the peer called `name`. Errors are the peer's own."""
     return _entry(name)[1](model)
 

@@ -4,8 +4,8 @@
     document   JSON: the graph as lists of numbers and words; tables of types, ops, origins, attributes and tensors
     data       the bytes of the tensors, one after the other
 
-What writer and reader both have (`Known`: the constants, origins and names of the graph that this one was made from)
-is not stored but referred to by its place, so the graph that comes back carries the reader's own.
+What writer and reader both have (`SharedParts`: the constants, origins and names of the graph that this one was made
+from) is not stored but referred to by its index, so the graph that comes back carries the reader's own.
 A graph written in terms of itself is thereby its bare structure, which serves as a key.
 """
 
@@ -33,25 +33,25 @@ _LENGTH = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What is referred to by its place. Origins and names are distinct."""
+class SharedParts:
+    """What is referred to by its index. Origins and names are distinct."""
 
     arrays: tuple[Array, ...] = ()
     origins: tuple[Origin, ...] = ()
     names: tuple[str, ...] = ()
 
 
-def known_from(graph: Graph) -> Known:
+def shared_parts(graph: Graph) -> SharedParts:
     """What a graph that is made from `graph` has in common with it."""
     names = dict.fromkeys((*graph.names, *graph.input_names, *graph.output_names))
     origins = dict.fromkeys(node.origin for node in graph.walk())
-    return Known(tuple(graph.constants.values()), tuple(origins), tuple(names))
+    return SharedParts(tuple(graph.constants.values()), tuple(origins), tuple(names))
 
 
 @collector_paused()
-def encode(graph: Graph, known: Known | None = None) -> bytes:
+def encode(graph: Graph, shared: SharedParts | None = None) -> bytes:
     """`graph` as bytes; TypeError for an attribute of a kind that `Attr` does not list."""
-    writer = _Writer(known or Known())
+    writer = _Writer(shared or SharedParts())
     document = {
         "graph": writer.graph(graph),
         "types": [str(kind) for kind in writer.types],
@@ -65,15 +65,15 @@ def encode(graph: Graph, known: Known | None = None) -> bytes:
 
 
 @collector_paused()
-def decode(data: bytes, known: Known | None = None) -> Graph:
-    """The graph that `encode` wrote, given the same `known`; ValueError if `data` is no such thing.
+def decode(data: bytes, shared: SharedParts | None = None) -> Graph:
+    """The graph that `encode` wrote, given the same `shared`; ValueError if `data` is no such thing.
 
     What is read has the form of a graph; whether it keeps the rules of the IR is for `assay.ir.verify` to say.
     """
     try:
         end = _LENGTH + int.from_bytes(data[:_LENGTH], "little")
         document = json.loads(data[_LENGTH:end])
-        reader = _Reader(document, memoryview(data)[end:], known or Known())
+        reader = _Reader(document, memoryview(data)[end:], shared or SharedParts())
         return reader.graph(document["graph"], None)
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, ImportFailed) as error:
         raise ValueError(f"these bytes are no graph: {type(error).__name__}: {error}") from error
@@ -82,11 +82,11 @@ def decode(data: bytes, known: Known | None = None) -> Graph:
 class _Writer:
     """Builds the document; the tables hold each thing once, in order of first use."""
 
-    def __init__(self, known: Known) -> None:
-        self.names = {name: place for place, name in enumerate(known.names)}
-        self.origins = {origin: place for place, origin in enumerate(known.origins)}
+    def __init__(self, shared: SharedParts) -> None:
+        self.names = {name: index for index, name in enumerate(shared.names)}
+        self.origins = {origin: index for index, origin in enumerate(shared.origins)}
         self.made_origins: list[Any] = []
-        self.arrays = {id(array): place for place, array in enumerate(known.arrays)}
+        self.arrays = {id(array): index for index, array in enumerate(shared.arrays)}
         self.tensors: list[Any] = []
         self.data: list[bytes] = []
         self.types: dict[Type, int] = {}
@@ -126,14 +126,14 @@ class _Writer:
         return self.names.get(name, name)
 
     def origin(self, origin: Origin) -> int:
-        place = self.origins.get(origin)
-        if place is None:
+        index = self.origins.get(origin)
+        if index is None:
             merged = [self.origin(part) for part in origin.merged]
             base = self.origins.get(replace(origin, passes=(), merged=()))
             fields = [origin.op, origin.name, origin.module, origin.file, origin.line]
             self.made_origins.append([fields if base is None else base, origin.passes, merged])
-            place = self.origins[origin] = len(self.origins)
-        return place
+            index = self.origins[origin] = len(self.origins)
+        return index
 
     def attr_table(self, node: Node) -> int:
         text = json.dumps({key: self.attr(value) for key, value in node.attrs.items()})
@@ -155,12 +155,12 @@ class _Writer:
         raise TypeError(f"an attribute cannot be of type {kind.__name__}")
 
     def array(self, array: Array) -> int:
-        """Known arrays come first, the others follow."""
-        place = self.arrays.get(id(array))
-        if place is None:
-            place = self.arrays[id(array)] = len(self.arrays)
+        """Shared arrays come first, the others follow."""
+        index = self.arrays.get(id(array))
+        if index is None:
+            index = self.arrays[id(array)] = len(self.arrays)
             self.tensors.append(self.tensor(array))
-        return place
+        return index
 
     def tensor(self, array: Array) -> list[Any]:
         dtype = dtypes.of(array)
@@ -174,13 +174,13 @@ class _Writer:
 class _Reader:
     """Reads the document; any error of Python means that it is no graph."""
 
-    def __init__(self, document: dict[str, Any], data: memoryview, known: Known) -> None:
-        self.known = known
+    def __init__(self, document: dict[str, Any], data: memoryview, shared: SharedParts) -> None:
+        self.shared = shared
         self.types = [parse_type(text) for text in document["types"]]
         self.ops: list[str] = document["ops"]
-        self.arrays: list[Array] = [*known.arrays, *_tensors(document["tensors"], data)]
+        self.arrays: list[Array] = [*shared.arrays, *_tensors(document["tensors"], data)]
         self.attrs = [{key: self.attr(item) for key, item in table.items()} for table in document["attrs"]]
-        self.origins = list(known.origins)
+        self.origins = list(shared.origins)
         for row in document["origins"]:
             self.origins.append(self.origin(*row))
         self.values: dict[int, Value] = {}
@@ -191,7 +191,7 @@ class _Reader:
         outside, self.values = self.values, self.values if around in (None, level) else {}
         given = self.define(inputs)
         arrays: dict[Value, Array] = {
-            self.define([(number, kind)])[0]: self.arrays[place] for number, kind, place in constants
+            self.define([(number, kind)])[0]: self.arrays[index] for number, kind, index in constants
         }
         body = tuple([self.node(level, *node) for node in nodes])
         values = self.values
@@ -226,11 +226,11 @@ class _Reader:
         return made
 
     def name(self, name: int | str) -> str:
-        return self.known.names[name] if isinstance(name, int) else name
+        return self.shared.names[name] if isinstance(name, int) else name
 
     def origin(self, base: Any, passes: list[str], merged: list[int]) -> Origin:
         bare = self.origins[base] if isinstance(base, int) else Origin(*base)
-        return replace(bare, passes=tuple(passes), merged=tuple(self.origins[place] for place in merged))
+        return replace(bare, passes=tuple(passes), merged=tuple(self.origins[index] for index in merged))
 
     def attr(self, item: Any) -> Attr:
         if isinstance(item, list):

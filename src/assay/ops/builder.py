@@ -18,13 +18,12 @@ from assay.ir.facts import SMALL, Fact, is_symbolic, tracked
 from assay.ir.graph import Graph, Node, Origin, Value, captured
 from assay.ir.types import Shape, TensorType, Type, UnknownType
 from assay.limits import DEFAULT, Limits
-from assay.ops.registry import CORE, OPS, Effect, FactMissing, OpDef, as_results, carrier, complete_attrs, evaluate
+from assay.ops.core_ops import CoreOps
+from assay.ops.operands import Operand
+from assay.ops.registry import OPS, Effect, FactMissing, OpDef, as_results, carrier, complete_attrs, evaluate
 
-Operand = Any
-"""A Value, None, or a number, list or array that becomes a constant."""
 
-
-class Builder:
+class Builder(CoreOps):
     """Emits core ops into a graph under construction.
 
     `b.add(x, 1)` emits one op and returns its result; `b.emit("topk", x, …)` returns all results.
@@ -96,16 +95,9 @@ class Builder:
 
     # --- emitting ops
 
-    def __getattr__(self, name: str) -> Callable[..., Value]:
-        if name not in CORE:
-            raise AttributeError(f"no core op is called '{name}'")
-
-        def call(*inputs: Operand, **attrs: Any) -> Value:
-            return self.emit(name, *inputs, **attrs)[0]
-
-        return call
-
-    def emit(self, op: str, *inputs: Operand, regions: tuple[Graph, ...] = (), **attrs: Any) -> tuple[Value, ...]:
+    def emit(
+        self, op: str, *inputs: Operand | None, regions: tuple[Graph, ...] = (), **attrs: Any
+    ) -> tuple[Value, ...]:
         """Emit one op and return its results; TypeError or ValueError where the arguments do not fit."""
         definition = OPS[op]
         full = complete_attrs(definition, attrs)
@@ -259,9 +251,9 @@ class Builder:
     def _flat(self, value: Value) -> Value:
         return self.emit("reshape", value, [-1])[0] if self.rank(value) == 0 else value
 
-    def _lift(self, definition: OpDef, inputs: Sequence[Operand]) -> tuple[Value | None, ...]:
+    def _lift(self, definition: OpDef, inputs: Sequence[Operand | None]) -> tuple[Value | None, ...]:
         if all(value is None or isinstance(value, Value) for value in inputs):
-            return tuple(inputs)
+            return cast("tuple[Value | None, ...]", tuple(inputs))
         bound: dict[str, DType] = {}
         for index, value in enumerate(inputs):
             param = definition.param(index)
@@ -269,7 +261,9 @@ class Builder:
                 bound.setdefault(param.dtype, value.type.dtype)
         return tuple(self._lift_one(definition, index, value, bound) for index, value in enumerate(inputs))
 
-    def _lift_one(self, definition: OpDef, index: int, value: Operand, bound: Mapping[str, DType]) -> Value | None:
+    def _lift_one(
+        self, definition: OpDef, index: int, value: Operand | None, bound: Mapping[str, DType]
+    ) -> Value | None:
         if value is None or isinstance(value, Value):
             return value
         param = definition.param(index)

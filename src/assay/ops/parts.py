@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.ir import dtypes
 from assay.ir.dtypes import DType
+
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
 
 
 def check_among(what: str, value: str, allowed: Iterable[str]) -> None:
@@ -17,7 +20,7 @@ def check_among(what: str, value: str, allowed: Iterable[str]) -> None:
         raise ValueError(f"the {what} is '{value}', not one of {', '.join(words)}")
 
 
-def converted(b: Any, x: Any, dtype: DType) -> Any:
+def converted(b: Builder, x: Any, dtype: DType) -> Any:
     """x as `dtype`."""
     return x if b.dtype(x) is dtype else b.cast(x, dtype=dtype)
 
@@ -27,13 +30,13 @@ def working(dtype: DType) -> DType:
     return dtypes.f64 if dtype is dtypes.f64 or dtype.is_integer else dtypes.f32
 
 
-def scalar_size(b: Any, x: Any, axis: int, dtype: DType = dtypes.i64) -> Any:
+def scalar_size(b: Builder, x: Any, axis: int, dtype: DType = dtypes.i64) -> Any:
     """The size of an axis as a scalar of `dtype`."""
     size = b.size(x, axis)
     return b.constant(size, dtype) if isinstance(size, int) else converted(b, b.reshape(size, []), dtype)
 
 
-def volume(b: Any, x: Any, *axes: int) -> Any:
+def volume(b: Builder, x: Any, *axes: int) -> Any:
     """The number of elements over some axes: a number if known, else a value of one element."""
     sizes = [b.size(x, axis) for axis in axes]
     known = math.prod(size for size in sizes if isinstance(size, int))

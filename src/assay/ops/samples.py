@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from assay.ir.dtypes import Array, DType
 from assay.ops.registry import Sample, Samples
 
 Rng = np.random.Generator
+Range: TypeAlias = tuple[float, float]
+"""The least and the greatest number that is drawn."""
 
 
 def draw(rng: Rng, dtype: DType, shape: Sequence[int], low: float = -4.0, high: float = 4.0) -> Array:

@@ -34,7 +34,7 @@ class ForwardNode:
     attrs: Any
 
 
-Rule: TypeAlias = Callable[[ForwardNode, Value], Value]
+GradientRule: TypeAlias = Callable[[ForwardNode, Value], Value]
 
 
 def gradients(b: Builder, nodes: Sequence[Node], y: Value, xs: Sequence[Value]) -> list[Value]:
@@ -71,7 +71,7 @@ class _Tape:
             if rule is not None and value is not None and value in self.reached and _is_float(value):
                 self.add(value, rule(step, self.found[node.outputs[0]]))
 
-    def rules(self, node: Node) -> Sequence[Rule | None] | None:
+    def rules(self, node: Node) -> Sequence[GradientRule | None] | None:
         if node.op in _VARIADIC:
             return [_VARIADIC[node.op](i) for i in range(len(node.inputs))]
         return _RULES.get(node.op)
@@ -167,7 +167,7 @@ def _through(s: ForwardNode, g: Value, part: Value) -> Value:
     return s.b.where(s.b.eq(g, 0.0), zeros_like(s.b, g), part)
 
 
-def _guarded(rule: Rule) -> Rule:
+def _guarded(rule: GradientRule) -> GradientRule:
     return lambda s, g: _through(s, g, rule(s, g))
 
 
@@ -190,7 +190,7 @@ def _pow_exponent(s: ForwardNode, g: Value) -> Value:
     return s.b.mul(g, s.b.mul(s.out[0], s.b.log(safe)))
 
 
-def _first_wins(other: Callable[[ForwardNode], Value]) -> tuple[Rule, Rule]:
+def _first_wins(other: Callable[[ForwardNode], Value]) -> tuple[GradientRule, GradientRule]:
     """The rules of min and max; `other` says where the second operand is the result."""
     return (
         lambda s, g: s.b.where(other(s), zeros_like(s.b, g), g),
@@ -220,7 +220,7 @@ def _pad_value(s: ForwardNode, g: Value) -> Value:
     return s.b.sub(s.b.reduce_sum(g), s.b.reduce_sum(inside))
 
 
-def _concat(index: int) -> Rule:
+def _concat(index: int) -> GradientRule:
     def rule(s: ForwardNode, g: Value) -> Value:
         b = s.b
         axis = axis_of(s.attrs["axis"], b.rank(g))
@@ -350,7 +350,7 @@ def _inverse(s: ForwardNode, g: Value) -> Value:
     return s.b.neg(s.b.matmul(turned, s.b.matmul(g, turned)))
 
 
-_SCALED: dict[str, tuple[Rule, ...]] = {
+_SCALED: dict[str, tuple[GradientRule, ...]] = {
     "sqrt": (lambda s, g: s.b.div(g, s.b.mul(s.out[0], 2.0)),),
     "exp": (lambda s, g: s.b.mul(g, s.out[0]),),
     "expm1": (lambda s, g: s.b.mul(g, s.b.add(s.out[0], 1.0)),),
@@ -375,7 +375,7 @@ _SCALED: dict[str, tuple[Rule, ...]] = {
 }
 """By elementwise op, one rule an input: g times the derivative."""
 
-_RULES: dict[str, tuple[Rule | None, ...]] = {
+_RULES: dict[str, tuple[GradientRule | None, ...]] = {
     **{name: tuple(map(_guarded, rules)) for name, rules in _SCALED.items()},
     "neg": (lambda s, g: s.b.neg(g),),
     "abs": (_abs,),
@@ -413,5 +413,5 @@ _RULES: dict[str, tuple[Rule | None, ...]] = {
 }
 """By op, one rule an input."""
 
-_VARIADIC: dict[str, Callable[[int], Rule]] = {"concat": _concat}
+_VARIADIC: dict[str, Callable[[int], GradientRule]] = {"concat": _concat}
 """By op, the rule of input number i."""

@@ -24,7 +24,7 @@ class Hoisted(NamedTuple):
 
 def hoist(graph: Graph, static: Collection[Value]) -> Hoisted:
     """`graph` cut into what its `static` inputs determine and the rest; the prelude reads only what it needs."""
-    known = settled(graph, static)
+    known = static_values(graph, static)
     moved = [node for node in graph.nodes if node.outputs and node.outputs[0] in known]
     kept = [node for node in graph.nodes if not node.outputs or node.outputs[0] not in known]
     made = {value for node in moved for value in node.outputs}
@@ -49,7 +49,7 @@ def hoist(graph: Graph, static: Collection[Value]) -> Hoisted:
     return Hoisted(prelude, rest)
 
 
-def settled(graph: Graph, static: Collection[Value]) -> set[Value]:
+def static_values(graph: Graph, static: Collection[Value]) -> set[Value]:
     """Constants, static inputs, and what nodes that may move make of these alone."""
     known: set[Value] = {*static, *graph.constants}
     for node in graph.nodes:

@@ -13,7 +13,7 @@ from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Origin, Value
 from assay.ir.types import TensorType
 from assay.ops.registry import OPS, complete_attrs
-from assay.passes.hoist import settled
+from assay.passes.hoist import static_values
 
 
 def renamed(nodes: Iterable[Node], table: Mapping[Value, Value]) -> list[Node]:
@@ -120,4 +120,4 @@ class Rewriting:
 
 def begin(graph: Graph, static: Collection[Value], numbers: Iterator[int]) -> Rewriting:
     """A rewriting of `graph` that has no nodes yet; new values get ids from `numbers`."""
-    return Rewriting(set(settled(graph, static)), numbers)
+    return Rewriting(set(static_values(graph, static)), numbers)

@@ -8,6 +8,6 @@ from assay.processes.pool import Done as Done
 from assay.processes.pool import run_jobs as run_jobs
 from assay.processes.running import Nursery as Nursery
 from assay.processes.worker import Handler as Handler
-from assay.processes.worker import Limits as Limits
 from assay.processes.worker import Tell as Tell
 from assay.processes.worker import Worker as Worker
+from assay.processes.worker import WorkerLimits as WorkerLimits

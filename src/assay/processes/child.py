@@ -72,12 +72,12 @@ def _work(given: dict[str, Any]) -> None:
     faulthandler.register(SHOW_STACK, given["stack"])
     _limit(given["memory"], given["cpu"])
     wire = _wire(given["path"] is not None)
-    line = wire.Line(socket.socket(fileno=given["line"]), wire.PICKLED if given["pickled"] else wire.PLAIN)
+    line = wire.Connection(socket.socket(fileno=given["line"]), wire.PICKLED if given["pickled"] else wire.PLAIN)
     _, arguments = line.receive()
     try:
-        handle = _found(given["entry"])(*arguments)
+        handle = _entry_point(given["entry"])(*arguments)
     except Exception as error:
-        line.send(wire.FAILED, _told(error), wire.PLAIN)
+        line.send(wire.FAILED, _described(error), wire.PLAIN)
         return
     line.send(wire.READY, None)
     while _answered(wire, line, handle):
@@ -93,11 +93,11 @@ def _answered(wire: Any, line: Any, handle: Callable[[Any, Callable[[Any], None]
     try:
         line.send(wire.REPLY, handle(request, lambda message: line.send(wire.TOLD, message)))
     except Exception as error:
-        line.send(wire.FAILED, _told(error), wire.PLAIN)
+        line.send(wire.FAILED, _described(error), wire.PLAIN)
     return True
 
 
-def _told(error: Exception) -> dict[str, str]:
+def _described(error: Exception) -> dict[str, str]:
     return {
         "kind": type(error).__name__,
         "message": str(error),
@@ -113,7 +113,7 @@ def _wire(of_package: bool) -> Any:
     return _loaded("assay_wire", Path(__file__).with_name("wire.py"))
 
 
-def _found(entry: str) -> Any:
+def _entry_point(entry: str) -> Any:
     """What `module:name` or `file.py:name` names."""
     place, _, name = entry.rpartition(":")
     found: Any = _loaded(Path(place).stem, Path(place)) if place.endswith(".py") else importlib.import_module(place)

@@ -294,7 +294,7 @@ def decode(body: memoryview, buffers: Sequence[memoryview], codec: int = PLAIN) 
 # --- frames
 
 
-class Line:
+class Connection:
     """One end of the wire. `idle` is called whenever the socket's timeout passes; what it raises is raised.
 
     Sending is safe from several threads; one thread may receive. `Closed` when the other end is.

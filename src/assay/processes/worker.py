@@ -27,7 +27,7 @@ _LONGEST_NAME = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class WorkerLimits:
     """What a worker may take; None is no limit. Its end comes up to a tenth of a second after it broke one."""
 
     start: float | None = 600.0
@@ -65,7 +65,7 @@ class Worker:
         self,
         service: Callable[..., Handler] | str,
         *arguments: Any,
-        limits: Limits | None = None,
+        limits: WorkerLimits | None = None,
         pickled: bool = False,
         python: str | Path = "",
         environment: Mapping[str, str] | None = None,
@@ -74,7 +74,7 @@ class Worker:
     ) -> None:
         if python and (pickled or nursery is not None):
             raise BadArgument("pickles and forks are for this interpreter", hint="leave out `python`, or both of these")
-        limits = limits or Limits()
+        limits = limits or WorkerLimits()
         entry = service if isinstance(service, str) else _name(service)
         path = None if python else import_path()
         self._launch = Launch(entry, path, pickled, limits.address_space, limits.cpu, environment or {})
@@ -158,7 +158,7 @@ class Worker:
         running.line.settimeout(_LOOK)
         patience.handle = running.handle
         codec = wire.PICKLED if self._launch.pickled else wire.PLAIN
-        self._live = live = _Live(running, patience, wire.Line(running.line, codec, patience.idle))
+        self._live = live = _Live(running, patience, wire.Connection(running.line, codec, patience.idle))
         self._ends = weakref.finalize(self, running.end)
         self._conversed(live, self._arguments, lambda message: None, name)
         live.ready = True
@@ -257,7 +257,7 @@ class _Live:
 
     running: Running
     patience: _Patience
-    line: wire.Line
+    line: wire.Connection
     ready: bool = False
 
 

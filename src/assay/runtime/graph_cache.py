@@ -18,7 +18,7 @@ import numpy as np
 
 import assay
 from assay.errors import VerifyFailed
-from assay.ir.binary import Known, decode, encode, known_from
+from assay.ir.binary import SharedParts, decode, encode, shared_parts
 from assay.ir.dtypes import Array
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph
@@ -60,36 +60,36 @@ def lowered_graph(
     """
     if store is None:
         return build()
-    known = known_from(source)
+    shared = shared_parts(source)
     try:
-        key = graph_key(source, facts, options, known)
+        key = graph_key(source, facts, options, shared)
     except TypeError:  # an attribute of a kind that the IR does not know: such a graph has no key
         return build()
-    found = _found(store.get(key), source, known)
+    found = _read(store.get(key), source, shared)
     if found is not None:
         return found
     built = build()
     with suppress(TypeError):
-        content = encode(built, known)
+        content = encode(built, shared)
         if len(content) <= LARGEST:
             store.put(key, content)
     return built
 
 
-def graph_key(source: Graph, facts: Sequence[Fact], options: Sequence[str], known: Known | None = None) -> str:
+def graph_key(source: Graph, facts: Sequence[Fact], options: Sequence[str], shared: SharedParts | None = None) -> str:
     """The key of what lowering and the passes make of `source`."""
-    shared = known or known_from(source)
-    told = json.dumps([[str(fact.type), None if fact.value is None else _told(fact.value)] for fact in facts])
+    shared = shared or shared_parts(source)
+    stated = json.dumps([[str(fact.type), None if fact.value is None else _stated(fact.value)] for fact in facts])
     arrays = [digest(str(array.dtype), str(array.shape), _bytes(array)) for array in shared.arrays]
-    return digest("lowered graph", *_ENVIRONMENT, str(len(options)), *options, encode(source, shared), told, *arrays)
+    return digest("lowered graph", *_ENVIRONMENT, str(len(options)), *options, encode(source, shared), stated, *arrays)
 
 
-def _found(content: bytes | None, source: Graph, known: Known) -> Graph | None:
+def _read(content: bytes | None, source: Graph, shared: SharedParts) -> Graph | None:
     """The graph that an entry holds; None unless it keeps the rules and has only ops that `source` can lead to."""
     if content is None:
         return None
     try:
-        graph = decode(content, known)
+        graph = decode(content, shared)
         verify(graph)
     except (ValueError, VerifyFailed):
         return None
@@ -99,7 +99,7 @@ def _found(content: bytes | None, source: Graph, known: Known) -> Graph | None:
     return graph if fits and all(op in theirs or op in CORE for op in ops) else None
 
 
-def _told(value: Array) -> list[str]:
+def _stated(value: Array) -> list[str]:
     """The content of a fact: numbers or dims as text."""
     return [str(value.dtype), str(value.shape), *map(str, value.ravel().tolist())]
 

@@ -30,7 +30,7 @@ class SessionOptions(OrtSessionOptions):
     decomposed: bool = False
     optimize: bool = True
     disabled_passes: Sequence[str] = ()
-    cache: bool | str = False
+    cache: bool | str = field(default=False, metadata={"or": (str,)})
     limits: Limits = field(default_factory=lambda: DEFAULT)
 
     @property

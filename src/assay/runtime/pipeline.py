@@ -2,8 +2,9 @@
 
     lower → passes → place → the target's own passes, on each segment → prelude → compile
 
-`core_graph` takes the first two steps, from the disk if they were taken before; `compiled` takes the others. `Model`
-does both, and once more for sizes or contents of inputs that let a target take more of a model (`variants.py`).
+`core_graph` takes the first two steps, from the disk if they were taken before; `compiled` takes the others.
+`ModelPrograms` does both, and once more for sizes or contents of inputs that let a target take more of a model
+(`variants.py`).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import threading
 import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from assay.errors import BadArgument, hint_for
 from assay.ir.dtypes import is_array, read_only
@@ -23,6 +24,7 @@ from assay.memory import free_memory, with_room
 from assay.ops.lowering import lower
 from assay.passes import apply, standard_passes
 from assay.passes.layout import take_as_laid_out
+from assay.runtime.buckets import PaddedProgram, Padding
 from assay.runtime.explanation import explained_nodes
 from assay.runtime.graph_cache import lowered_graph
 from assay.runtime.partition import partition
@@ -30,7 +32,13 @@ from assay.runtime.prepare import prepared, split, with_constants
 from assay.runtime.program import Program, compile_plan
 from assay.runtime.settings import PLAIN, Interface, Settings
 from assay.runtime.stages import stage
-from assay.runtime.variants import Known, Variants, deciding_inputs, symbolic_inputs
+from assay.runtime.variants import VariantInputs, Variants, deciding_inputs, symbolic_inputs
+from assay.targets.base import Traits
+
+Runnable: TypeAlias = Program | PaddedProgram
+
+KEPT = 8
+"""So many variants are kept where no target says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +150,7 @@ def _with_room(static: Sequence[Value]) -> list[Value]:
 # --- models
 
 
-class Model:
+class ModelPrograms:
     """A model as programs: one that serves all inputs, and variants for sizes or contents that serve better.
 
     Variants are made when inputs ask for them and only if floats of the general program are left to the oracle.
@@ -157,7 +165,10 @@ class Model:
         self._lowered: Graph | None = None
         self._lock = threading.Lock()
         self.general = self._compiled(self.facts)
-        self._variants = self._make_variants()
+        self._deciding, self._sized = self._looked_at()
+        special = [target.traits for target in settings.chain if target.traits.sizes == "specialised"]
+        self._variants = Variants[Runnable](min((each.programs for each in special), default=KEPT), self._variant)
+        self._padding = self._make_padding(special)
 
     @property
     def lowered(self) -> Graph:
@@ -167,10 +178,12 @@ class Model:
                 self._lowered = lowered(self.source, self.facts, self.settings)
             return self._lowered
 
-    def program_for(self, inputs: Sequence[Any]) -> Program:
+    def program_for(self, inputs: Sequence[Any]) -> Runnable:
         """The program that runs these inputs."""
-        found = None if self._variants is None else self._variants.find(inputs)
-        return found or self.general.program
+        if not self._deciding and not self._sized:
+            return self.general.program
+        padded = None if self._padding is None else self._variants.find(self._rounded(self._padding, inputs))
+        return padded or self._variants.find(self._known(inputs)) or self.general.program
 
     def _compiled(self, facts: Sequence[Fact]) -> Compiled:
         settings = self.settings
@@ -180,17 +193,40 @@ class Model:
             return compiled(graph, settings, self.interface)
         return compiled(core_graph(self.source, facts, settings), settings, self.interface)
 
-    def _make_variants(self) -> Variants[Program] | None:
-        """None if nothing is to be gained: targets take all that has floats, or the model tells all sizes."""
+    def _looked_at(self) -> tuple[Sequence[int], Sequence[int]]:
+        """The inputs whose content and those whose sizes variants are made for; none if nothing is to be gained:
+        targets take all that has floats, or the model tells all sizes."""
         if self.interface.static or not self._missed(self.general.program):
-            return None
-        deciding, sized = deciding_inputs(self.lowered), symbolic_inputs(self.source)
-        return Variants(deciding, sized, self._variant) if deciding or sized else None
+            return (), ()
+        return deciding_inputs(self.lowered), symbolic_inputs(self.source)
 
-    def _variant(self, known: Known) -> Program | None:
+    def _make_padding(self, special: Sequence[Traits]) -> Padding | None:
+        """How inputs are padded, where a target has buckets and there are sizes along which it is exact."""
+        buckets = next((traits.buckets for traits in special if traits.buckets is not None), None)
+        if buckets is None or self._deciding or not self._sized:
+            return None
+        padding = Padding(core_graph(self.source, self.facts, self.settings), buckets)
+        return padding if padding.padded else None
+
+    def _known(self, inputs: Sequence[Any]) -> VariantInputs:
+        """What a variant for these inputs is made for."""
+        shapes = {place: inputs[place].shape for place in self._sized}
+        return VariantInputs({place: inputs[place] for place in self._deciding}, shapes)
+
+    def _rounded(self, padding: Padding, inputs: Sequence[Any]) -> VariantInputs:
+        """What a variant for the bucket of these inputs is made for."""
+        sizes = padding.bucket(inputs)
+        shapes = {place: padding.shape(place, sizes) or inputs[place].shape for place in self._sized}
+        return VariantInputs({}, shapes, padded=True, bounded=padding.is_bounded(sizes))
+
+    def _variant(self, known: VariantInputs) -> Runnable | None:
         """A program for this alone; None if targets take no more of it than of the program for all."""
         program = self._compiled([_learned(fact, at, known) for at, fact in enumerate(self.facts)]).program
-        return program if self._missed(program) < self._missed(self.general.program) else None
+        if self._missed(program) >= self._missed(self.general.program):
+            return None
+        if self._padding is None or not known.padded:
+            return program
+        return PaddedProgram(program, self._padding, self._padding.graph.outputs)
 
     def _missed(self, program: Program) -> int:
         """How many nodes with floats run elsewhere than they should: on the oracle, or, where a target of the chain
@@ -203,7 +239,7 @@ class Model:
         return sum(row.target != takers[0] if special else row.target == oracle for row in rows)
 
 
-def _learned(fact: Fact, place: int, known: Known) -> Fact:
+def _learned(fact: Fact, place: int, known: VariantInputs) -> Fact:
     """What is known of an input in runs of a variant."""
     kind, shape = fact.type, known.shapes.get(place)
     if shape is not None and isinstance(kind, TensorType):

@@ -8,7 +8,7 @@ from typing import Any
 
 from assay.ir.graph import Graph, Node, Value, fresh_ids, used
 from assay.ir.types import symbol_axes
-from assay.passes.hoist import hoist, settled
+from assay.passes.hoist import hoist, static_values
 from assay.passes.stamp import stamped
 from assay.runtime.partition import Plan, Segment
 from assay.runtime.placement import Placement
@@ -18,7 +18,7 @@ from assay.runtime.settings import Settings
 def prepared(plan: Plan, static: Sequence[Value], settings: Settings) -> Plan:
     """The plan with every segment rewritten as its target likes it; those of bodies only as far as it must be, as what
     a pass makes of weights would be made in every round."""
-    known = settled(plan.graph, static)
+    known = static_values(plan.graph, static)
     numbers = fresh_ids(plan.graph)
     segments = tuple(_rewritten(segment, known, numbers, settings) for segment in plan.segments)
     inside = replace(settings, optimize=False)

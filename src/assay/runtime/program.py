@@ -14,7 +14,7 @@ from assay.ir.graph import Graph, Node, Value
 from assay.runtime.explanation import all_placements
 from assay.runtime.partition import Plan, Segment
 from assay.runtime.placement import Placement, Refusal
-from assay.runtime.runs import DeviceRun, HostRun, ProgramRun, Stage
+from assay.runtime.runs import CompiledSegment, DeviceRun, HostRun, ProgramRun
 from assay.runtime.transfers import Ledger, Metered, Transfer
 from assay.targets.base import Bodies, Observer, Target
 from assay.targets.budget import Allowance
@@ -28,19 +28,19 @@ class Program:
     def __init__(
         self,
         plan: Plan,
-        stages: Sequence[Stage],
+        segments: Sequence[CompiledSegment],
         oracle: Target,
         disabled: Collection[str] = (),
         statics: Mapping[Value, Any] = _NOTHING,
         resident: Ledger | None = None,
     ) -> None:
-        """`stages` are the segments of the plan. `statics` are values that all runs share, `resident` lists what was
-        moved to devices for all runs. `disabled` names the passes that were switched off."""
+        """`segments` are those of the plan, compiled. `statics` are values that all runs share, `resident` lists what
+        was moved to devices for all runs. `disabled` names the passes that were switched off."""
         self.plan, self.oracle, self._disabled = plan, oracle, disabled
-        self._stages = stages
+        self._compiled = segments
         self._places, self._fixed = _places(plan, statics)
         self._outputs = [self._places[value] for value in plan.graph.outputs]
-        self._has_devices = any(each.device is not None for each in stages)
+        self._has_devices = any(each.device is not None for each in segments)
         self.resident = (resident or Ledger()) if self._has_devices else None
         """What was moved to devices for all runs: constants and what was bound; None if there is no device."""
         self.damaged: list[Transfer] | None = None
@@ -48,9 +48,9 @@ class Program:
         self._link()
 
     def _link(self) -> None:
-        last: dict[int, Stage] = {}
+        last: dict[int, CompiledSegment] = {}
         inputs = len(self.plan.graph.inputs)
-        for each in self._stages:
+        for each in self._compiled:
             each.reads = [self._places[value] for value in each.graph.inputs]
             each.writes = [self._places[value] for value in each.graph.outputs]
             last.update(dict.fromkeys((*each.reads, *each.writes), each))
@@ -67,8 +67,8 @@ class Program:
         inputs = tuple(value for value in graph.inputs if value not in statics)
         plan = replace(self.plan, graph=replace(graph, inputs=inputs, input_names=()))
         resident = Ledger(list(self.resident.entries) if self.resident else [])
-        stages = [_bound(each, statics, resident, self.damaged) for each in self._stages]
-        bound = Program(plan, stages, self.oracle, self._disabled, statics, resident)
+        segments = [_bound(each, statics, resident, self.damaged) for each in self._compiled]
+        bound = Program(plan, segments, self.oracle, self._disabled, statics, resident)
         bound.damaged = self.damaged
         return bound
 
@@ -101,10 +101,10 @@ class Program:
         """
         values = [*inputs, *self._fixed]
         if self._has_devices:
-            return DeviceRun(self._stages, values, self._outputs, observer, allowance, self.damaged)
+            return DeviceRun(self._compiled, values, self._outputs, observer, allowance, self.damaged)
         around = 0 if allowance is None else allowance.held
         peak: int | None = 0
-        for each in self._stages:
+        for each in self._compiled:
             if allowance is not None:
                 allowance.held = around + self._held(values)
             results, run = each.executable.submit([values[place] for place in each.reads], observer, allowance)
@@ -131,7 +131,7 @@ class Program:
 
     def _held(self, values: Sequence[Any]) -> int:
         """The bytes of what segments have made so far and others still need."""
-        made = (values[place] for stage in self._stages for place in stage.writes)
+        made = (values[place] for segment in self._compiled for place in segment.writes)
         return sum(getattr(value, "nbytes", 0) for value in made)
 
     @property
@@ -140,9 +140,9 @@ class Program:
         graph = self.plan.graph
         others = {
             value
-            for stage in self._stages
-            for at, value in enumerate(stage.graph.inputs)
-            if at not in stage.executable.addressed or stage.device is not None
+            for segment in self._compiled
+            for at, value in enumerate(segment.graph.inputs)
+            if at not in segment.executable.addressed or segment.device is not None
         }
         return {at for at, value in enumerate(graph.inputs) if value not in others and value not in graph.outputs}
 
@@ -159,37 +159,41 @@ def compile_plan(plan: Plan, oracle: Target, disabled: Collection[str] = ()) -> 
     }
     bodies = {graph: program.run for graph, program in inner.items()}
     resident = Ledger([entry for program in inner.values() if program.resident for entry in program.resident.entries])
-    stages: list[Stage] = []
+    segments: list[CompiledSegment] = []
     failed: dict[Node, str] = {}
     for segment in plan.segments:
         try:
-            stages.append(_stage(segment, bodies, disabled, resident))
+            segments.append(_compile_segment(segment, bodies, disabled, resident))
         except CompileFailed as error:
             message = f"{segment.graph.name} runs on the target '{oracle.name}': {error}"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
-            stages.append(_stage(Segment(oracle, segment.graph), bodies, disabled, resident))
+            segments.append(_compile_segment(Segment(oracle, segment.graph), bodies, disabled, resident))
             failed.update(dict.fromkeys(segment.graph.nodes, str(error).partition("\n")[0]))
-    return Program(_moved(plan, failed, oracle) if failed else plan, stages, oracle, disabled, resident=resident)
+    return Program(_moved(plan, failed, oracle) if failed else plan, segments, oracle, disabled, resident=resident)
 
 
-def _stage(segment: Segment, bodies: Bodies, disabled: Collection[str], resident: Ledger) -> Stage:
+def _compile_segment(segment: Segment, bodies: Bodies, disabled: Collection[str], resident: Ledger) -> CompiledSegment:
     """A segment compiled by its target; what that moves to its device now is noted as resident."""
     target, device = segment.target, segment.target.open()
     metered = None if device is None else Metered(device, target.name, resident)
     executable = target.compile(segment.graph, bodies, disabled, metered)
-    return Stage(executable, segment.graph, target.name, device)
+    return CompiledSegment(executable, segment.graph, target.name, device)
 
 
-def _bound(stage: Stage, statics: Mapping[Value, Any], resident: Ledger, damaged: list[Transfer] | None) -> Stage:
-    """A stage whose static inputs are given, moved to its device."""
-    own = {at: statics[value] for at, value in enumerate(stage.graph.inputs) if value in statics}
+def _bound(
+    segment: CompiledSegment, statics: Mapping[Value, Any], resident: Ledger, damaged: list[Transfer] | None
+) -> CompiledSegment:
+    """A segment whose static inputs are given, moved to its device."""
+    own = {at: statics[value] for at, value in enumerate(segment.graph.inputs) if value in statics}
     if not own:
-        return replace(stage, reads=[], writes=[], frees=[])
-    if stage.device is not None:
-        metered = Metered(stage.device, stage.target, resident, damaged)
+        return replace(segment, reads=[], writes=[], frees=[])
+    if segment.device is not None:
+        metered = Metered(segment.device, segment.target, resident, damaged)
         own = {at: metered.upload(each) if is_array(each) else each for at, each in own.items()}
-    left = tuple(value for value in stage.graph.inputs if value not in statics)
-    return Stage(stage.executable.bind(own), replace(stage.graph, inputs=left), stage.target, stage.device)
+    left = tuple(value for value in segment.graph.inputs if value not in statics)
+    return CompiledSegment(
+        segment.executable.bind(own), replace(segment.graph, inputs=left), segment.target, segment.device
+    )
 
 
 def _revealing(graph: Graph, wanted: Collection[Value]) -> Graph:

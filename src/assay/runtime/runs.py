@@ -14,7 +14,7 @@ from assay.targets.budget import Allowance
 
 
 @dataclass(slots=True)
-class Stage:
+class CompiledSegment:
     """A segment in a program: the places of what it reads and makes, and of what nobody reads after it."""
 
     executable: Executable
@@ -68,17 +68,17 @@ class DeviceRun:
 
     def __init__(
         self,
-        stages: Sequence[Stage],
+        segments: Sequence[CompiledSegment],
         values: Sequence[Any],
         outputs: Sequence[int],
         observer: Observer | None,
         allowance: Allowance | None,
         damaged: list[Transfer] | None,
     ) -> None:
-        """`values` are where the stages look for them, `outputs` the places of those that are the results."""
+        """`values` are where the segments look for them, `outputs` the places of those that are the results."""
         self.transfers: Ledger = Ledger()
         self._homes = _Homes(values, self.transfers, damaged)
-        self._left, self._wanted = list(reversed(stages)), outputs
+        self._left, self._wanted = list(reversed(segments)), outputs
         self._observer, self._allowance = observer, allowance
         self._runs: list[Run] = []
         self._outputs: tuple[Any, ...] | None = None
@@ -104,13 +104,13 @@ class DeviceRun:
         known = [each for each in taken if each is not None]
         return max(known, default=0) if len(known) == len(taken) else None
 
-    def _submit(self, stage: Stage) -> None:
-        given = [self._homes.at(place, stage.target, stage.device) for place in stage.reads]
-        results, run = stage.executable.submit(given, self._observer, self._allowance)
+    def _submit(self, segment: CompiledSegment) -> None:
+        given = [self._homes.at(place, segment.target, segment.device) for place in segment.reads]
+        results, run = segment.executable.submit(given, self._observer, self._allowance)
         self._runs.append(run)
-        for place, result in zip(stage.writes, results, strict=True):
-            self._homes.put(place, result, stage.target, stage.device)
-        for place in stage.frees:
+        for place, result in zip(segment.writes, results, strict=True):
+            self._homes.put(place, result, segment.target, segment.device)
+        for place in segment.frees:
             self._homes.free(place)
 
 
@@ -132,10 +132,10 @@ class _Homes:
         """Forget a value that nobody reads any more."""
         self._forms[place] = {}
 
-    def waits(self, place: int, stage: Stage) -> bool:
-        """Whether a stage takes a value that must be fetched from another device first."""
+    def waits(self, place: int, segment: CompiledSegment) -> bool:
+        """Whether a segment takes a value that must be fetched from another device first."""
         forms = self._forms[place]
-        return HOST not in forms and (HOST if stage.device is None else stage.target) not in forms
+        return HOST not in forms and (HOST if segment.device is None else segment.target) not in forms
 
     def at(self, place: int, target: str, device: Device | None) -> Any:
         """The value where it is needed, moved there now if it is not there yet."""

@@ -17,7 +17,7 @@ from assay.runtime.feeds import check_feeds, place_of
 from assay.runtime.options import SessionOptions as SessionOptions
 from assay.runtime.options import options_from
 from assay.runtime.partition import transferred_bytes
-from assay.runtime.pipeline import Model, placed
+from assay.runtime.pipeline import ModelPrograms, Runnable, placed
 from assay.runtime.program import Program
 from assay.runtime.results import handed_out
 from assay.runtime.runs import ProgramRun
@@ -103,8 +103,8 @@ class Session:
         self.memory = memory or Memory()
         self.state = _copies(self.memory.initial)
         self.signature = signature
-        self._model = Model(graph, facts, _settings(self.options))
-        self._latest = self._model.general.program
+        self._model = ModelPrograms(graph, facts, _settings(self.options))
+        self._latest: Runnable = self._model.general.program
         self._taken: tuple[int | None, Ledger | None] = None, None
         """The memory and the transfers of the latest run."""
         self._unoptimized: Program | None = None
@@ -150,7 +150,7 @@ class Session:
         uses up its budget ends with RunStopped or OutOfMemory and changes nothing; the session can be used again.
         `observer` is told of every node.
         """
-        wanted = None if outputs is None else self._known(outputs, self.output_names, "output")
+        wanted = None if outputs is None else self._checked_names(outputs, self.output_names, "output")
         if not self.memory.renewals:
             by_name = self._results(self._given(feeds), budget, observer)
         else:
@@ -209,7 +209,7 @@ class Session:
     def observable(self, names: Iterable[str] | None = None) -> list[str]:
         """The names that `observe` takes, or those of `names`; NotFound if one of them is no value's."""
         known = named_values(self.lowered)
-        return list(known) if names is None else self._known(names, known, "value")
+        return list(known) if names is None else self._checked_names(names, known, "value")
 
     @property
     def computed_names(self) -> tuple[str, ...]:
@@ -270,7 +270,7 @@ class Session:
                 np.copyto(places[name], content)
         return by_name
 
-    def _chosen(self, given: Sequence[Any]) -> Program:
+    def _chosen(self, given: Sequence[Any]) -> Runnable:
         """The program for these inputs."""
         self._latest = chosen = self._model.program_for(given)
         return chosen
@@ -287,7 +287,7 @@ class Session:
             raise NotFound(f"'{name}' was not computed in this run", hint="it lies in a body that did not run")
         return found[name]
 
-    def _known(self, names: Iterable[str], known: Iterable[str], what: str) -> list[str]:
+    def _checked_names(self, names: Iterable[str], known: Iterable[str], what: str) -> list[str]:
         listed = dict.fromkeys(known)
         chosen = list(names)
         for name in chosen:
@@ -313,7 +313,7 @@ def _settings(options: SessionOptions) -> Settings:
     )
 
 
-def _observed(program: Program, given: Sequence[Any], names: Iterable[str]) -> dict[str, Any]:
+def _observed(program: Runnable, given: Sequence[Any], names: Iterable[str]) -> dict[str, Any]:
     """The values among `names` that a program computes outside of bodies, or is given."""
     graph = program.plan.graph
     wanted = {name: graph.names[name] for name in names if name in graph.names}

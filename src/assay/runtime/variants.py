@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -20,10 +20,8 @@ from assay.ir.facts import SMALL
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType, Type
 
-KEPT = 8
-"""So many variants are kept, those that were used last."""
 MADE = 32
-"""A model whose inputs are ever new gets no more variants than this in its life."""
+"""A model whose inputs are ever new gets no more variants than this in its life; those for buckets do not count."""
 
 _FEW = 8
 """No tensor that can be resized has more axes."""
@@ -32,7 +30,7 @@ Made = TypeVar("Made")
 
 
 def deciding_inputs(graph: Graph) -> tuple[int, ...]:
-    """The places of the inputs of a core graph whose content decides sizes that are not known before a run."""
+    """The positions of the inputs of a core graph whose content decides sizes that are not known before a run."""
     maker = {value: node for node in graph.nodes for value in node.outputs}
     waiting = [value for node in graph.nodes if _is_open(node) for value in _small(node)]
     seen: set[Value] = set()
@@ -45,7 +43,7 @@ def deciding_inputs(graph: Graph) -> tuple[int, ...]:
 
 
 def symbolic_inputs(graph: Graph) -> tuple[int, ...]:
-    """The places of the inputs of a graph whose sizes are not all known."""
+    """The positions of the inputs of a graph whose sizes are not all known."""
     kinds = [value.type for value in graph.inputs]
     return tuple(at for at, kind in enumerate(kinds) if isinstance(kind, TensorType) and not _is_fixed(kind))
 
@@ -76,52 +74,55 @@ def _may_decide(kind: Type) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What a variant is made for: what inputs hold, and what shapes they have, by their places."""
+class VariantInputs:
+    """What a variant is made for: what inputs hold, and what shapes they have, by their places.
+
+    Inputs may be `padded` to these shapes. If there are few of them for all inputs, they are `bounded`.
+    """
 
     content: Mapping[int, Array]
     shapes: Mapping[int, tuple[int, ...]]
+    padded: bool = False
+    bounded: bool = False
 
     @property
     def key(self) -> Hashable:
         """Equal for runs that one variant serves."""
         held = tuple((array.shape, array.tobytes()) for array in self.content.values())
-        return held, tuple(self.shapes.values())
+        return held, tuple(self.shapes.values()), self.padded
 
 
 class Variants(Generic[Made]):
-    """What `make` made for the content of the inputs at `deciding` and for the shapes of those at `sized`.
+    """What `make` made for what is known of some inputs; so many are `kept`, those that were used last.
 
     `make` gives None, or raises an AssayError, where a variant is of no use. Threads may share this.
     """
 
-    def __init__(self, deciding: Sequence[int], sized: Sequence[int], make: Callable[[Known], Made | None]) -> None:
-        self._deciding, self._sized, self._make = deciding, sized, make
+    def __init__(self, kept: int, make: Callable[[VariantInputs], Made | None]) -> None:
+        self._most, self._make = kept, make
         self._kept: OrderedDict[Hashable, Made | None] = OrderedDict()
         self._left = MADE
         self._lock = threading.Lock()
 
-    def find(self, inputs: Sequence[Array]) -> Made | None:
-        """The variant for these inputs, made now if need be; None where there is none or there were too many."""
-        content = {place: inputs[place] for place in self._deciding}
-        if any(array.size > SMALL for array in content.values()):
+    def find(self, known: VariantInputs) -> Made | None:
+        """The variant for this, made now if need be; None where there is none or there were too many."""
+        if any(array.size > SMALL for array in known.content.values()):
             return None
-        known = Known(content, {place: inputs[place].shape for place in self._sized})
         key = known.key
         with self._lock:
             if key not in self._kept:
-                if not self._left:
+                if not self._left and not known.bounded:
                     return None
-                self._left -= 1
+                self._left -= not known.bounded
                 self._kept[key] = self._attempt(known)
             self._kept.move_to_end(key)
-            while len(self._kept) > KEPT:
+            while len(self._kept) > self._most:
                 self._kept.popitem(last=False)
             return self._kept[key]
 
-    def _attempt(self, known: Known) -> Made | None:
+    def _attempt(self, wanted: VariantInputs) -> Made | None:
         """A variant; None if the model cannot be lowered for this, which the run itself will then say."""
         try:
-            return self._make(known)
+            return self._make(wanted)
         except AssayError:
             return None

@@ -6,6 +6,7 @@ executables take and give `Buffer`s, so that two of its segments hand over witho
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, cast
@@ -91,11 +92,34 @@ class TransferCost:
 
 
 @dataclass(frozen=True, slots=True)
+class Buckets:
+    """The sizes that a target compiles for, in ascending order: a symbolic size is padded to the next of them."""
+
+    sizes: tuple[int, ...]
+
+    @classmethod
+    def powers_of_two(cls, most: int) -> Buckets:
+        """1, 2, 4 … up to `most`."""
+        return cls(tuple(1 << at for at in range(most.bit_length())))
+
+    @classmethod
+    def multiples_of(cls, step: int, most: int) -> Buckets:
+        """Multiples of `step` up to `most`."""
+        return cls(tuple(range(step, most + 1, step)))
+
+    def of(self, size: int) -> int:
+        """The bucket of a size; the size itself if it is 0 or larger than all buckets."""
+        at = bisect_left(self.sizes, size)
+        return self.sizes[at] if size > 0 and at < len(self.sizes) else size
+
+
+@dataclass(frozen=True, slots=True)
 class Traits:
     """What the runtime must know of a target before it compiles for it.
 
     `transfers` is None for a target that works in host memory. A target whose `sizes` are "specialised" is given
-    graphs in which every size is a number: a program for each set of sizes, of which a bounded number is kept.
+    graphs in which every size is a number: a program for each set of sizes, of which `programs` are kept. With
+    `buckets`, symbolic sizes are padded to those, where that is exact.
     `rounds_to` is the dtype that the target rounds float results to, if that is narrower than what they state: verdicts
     on its results use the noise floor of that dtype. `operations_per_second` is a rough figure, used to weigh
     transfers against the work that they make possible.
@@ -103,6 +127,8 @@ class Traits:
 
     transfers: TransferCost | None = None
     sizes: str = "symbolic"
+    buckets: Buckets | None = None
+    programs: int = 8
     rounds_to: DType | None = None
     operations_per_second: float = 1e10
 

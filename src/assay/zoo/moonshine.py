@@ -18,7 +18,7 @@ RATE = 16_000
 _START, _END = 1, 2
 
 
-class Runnable(Protocol):
+class OrtSession(Protocol):
     """A session with ONNX Runtime's habits."""
 
     def run(self, output_names: None, input_feed: Mapping[str, Any], /) -> Any:
@@ -31,7 +31,7 @@ class Runnable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Transcription:
+class MoonshineTranscription:
     """The tokens that were chosen, the start token first, and the scores that each was chosen by."""
 
     tokens: tuple[int, ...]
@@ -49,11 +49,13 @@ class Transcription:
 class Moonshine:
     """The two models in sessions that `make` opens from a path."""
 
-    def __init__(self, make: Callable[[str], Runnable]) -> None:
+    def __init__(self, make: Callable[[str], OrtSession]) -> None:
         self.encoder = make(str(asset("moonshine/encoder_model.onnx")))
         self.decoder = make(str(asset("moonshine/decoder_model_merged.onnx")))
 
-    def transcribe(self, sound: Array, most: int = 192, watch: Callable[[int], None] | None = None) -> Transcription:
+    def transcribe(
+        self, sound: Array, most: int = 192, watch: Callable[[int], None] | None = None
+    ) -> MoonshineTranscription:
         """Greedy decoding of `sound` (f32, 16 kHz, one channel) up to the end token or `most` tokens.
 
         `watch` is told the number of tokens after each.
@@ -78,7 +80,7 @@ class Moonshine:
             fresh = dict(zip(cache, present, strict=True))
             # What was computed from the encoder's output comes from the first step alone.
             cache.update((name, value) for name, value in fresh.items() if step == 0 or ".decoder." in name)
-        return Transcription(tuple(tokens), tuple(logits))
+        return MoonshineTranscription(tuple(tokens), tuple(logits))
 
     def _empty_cache(self) -> dict[str, Array]:
         """One entry for each cached key and value, of length 0."""

@@ -16,9 +16,9 @@ import numpy as np
 from assay.ir.dtypes import Array
 from assay.zoo.files import model_file
 
-Kind: TypeAlias = Literal["normal", "uniform", "integers", "constant"]
+Distribution: TypeAlias = Literal["normal", "uniform", "integers", "constant"]
 
-_DRAW: Mapping[Kind, Callable[[np.random.Generator, tuple[int, ...], float], Any]] = {
+_DRAW: Mapping[Distribution, Callable[[np.random.Generator, tuple[int, ...], float], Any]] = {
     "normal": lambda rng, shape, size: rng.standard_normal(shape) * size,
     "uniform": lambda rng, shape, size: rng.uniform(0, size, shape),
     "integers": lambda rng, shape, size: rng.integers(0, int(size), shape),
@@ -30,7 +30,7 @@ _DRAW: Mapping[Kind, Callable[[np.random.Generator, tuple[int, ...], float], Any
 class Values:
     """The values of one input: normal of some `size`, uniform or integers from 0 up to it, or all equal to it."""
 
-    kind: Kind
+    kind: Distribution
     shape: tuple[int, ...]
     dtype: str = "float32"
     size: float = 1.0

@@ -34,7 +34,7 @@ _NOTES = "♩♪♫♬♭♮♯"
 
 
 @dataclass(frozen=True, slots=True)
-class Transcription:
+class WhisperTranscription:
     """The tokens that were chosen, and the scores (before suppression) that each was chosen by."""
 
     tokens: tuple[int, ...]
@@ -61,7 +61,7 @@ class Transcriber:
 
     def transcribe(
         self, sound: Array, most: int = 224, cached: bool = True, watch: Callable[[int], None] | None = None
-    ) -> Transcription:
+    ) -> WhisperTranscription:
         """What is said in `sound` (f32, 16 kHz, one channel), up to the end token or `most` tokens.
 
         Without `cached`, every step computes all tokens anew. `watch` is told the number of tokens after each.
@@ -82,7 +82,7 @@ class Transcriber:
                     watch(index + 1)
                 if tokens[-1] == _END:
                     break
-        return Transcription(tuple(tokens[len(_PROMPT) :]), tuple(logits))
+        return WhisperTranscription(tuple(tokens[len(_PROMPT) :]), tuple(logits))
 
 
 def _chosen(scores: Array, first: bool) -> int:

@@ -15,7 +15,7 @@ KeysValues: TypeAlias = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class WhisperSizes:
     """The sizes of a checkpoint, under the names that it has for them."""
 
     n_mels: int
@@ -54,7 +54,7 @@ class Attention(nn.Module):
         return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
 
 
-class Block(nn.Module):
+class WhisperBlock(nn.Module):
     """A layer: attention to itself, in a decoder also to what was heard, and a small network."""
 
     def __init__(self, width: int, heads: int, cross: bool) -> None:
@@ -89,13 +89,13 @@ class Encoder(nn.Module):
 
     positional_embedding: Tensor
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: WhisperSizes) -> None:
         super().__init__()
         width = sizes.n_audio_state
         self.conv1 = nn.Conv1d(sizes.n_mels, width, 3, padding=1)
         self.conv2 = nn.Conv1d(width, width, 3, stride=2, padding=1)
         self.register_buffer("positional_embedding", torch.empty(sizes.n_audio_ctx, width))
-        self.blocks = nn.ModuleList(Block(width, sizes.n_audio_head, False) for _ in range(sizes.n_audio_layer))
+        self.blocks = nn.ModuleList(WhisperBlock(width, sizes.n_audio_head, False) for _ in range(sizes.n_audio_layer))
         self.ln_post = nn.LayerNorm(width)
 
     def forward(self, mel: Tensor) -> Tensor:
@@ -103,19 +103,19 @@ class Encoder(nn.Module):
         x = functional.gelu(self.conv2(functional.gelu(self.conv1(mel)))).transpose(1, 2)
         x = x + self.positional_embedding
         for block in self.blocks:
-            x = cast(Block, block).heard(x)
+            x = cast(WhisperBlock, block).heard(x)
         return self.ln_post(x)
 
 
 class Decoder(nn.Module):
     """From tokens, and what was heard, to scores for the next token."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: WhisperSizes) -> None:
         super().__init__()
         width = sizes.n_text_state
         self.token_embedding = nn.Embedding(sizes.n_vocab, width)
         self.positional_embedding = nn.Parameter(torch.empty(sizes.n_text_ctx, width))
-        self.blocks = nn.ModuleList(Block(width, sizes.n_text_head, True) for _ in range(sizes.n_text_layer))
+        self.blocks = nn.ModuleList(WhisperBlock(width, sizes.n_text_head, True) for _ in range(sizes.n_text_layer))
         self.ln = nn.LayerNorm(width)
 
     def forward(
@@ -126,7 +126,7 @@ class Decoder(nn.Module):
         x = self.token_embedding(tokens) + self.positional_embedding[start : start + tokens.shape[1]]
         present: list[KeysValues] = []
         for index, block in enumerate(self.blocks):
-            x, own = cast(Block, block).said(x, heard[index], None if past is None else past[index])
+            x, own = cast(WhisperBlock, block).said(x, heard[index], None if past is None else past[index])
             present.append(own)
         return self.ln(x) @ self.token_embedding.weight.T, present
 
@@ -134,7 +134,7 @@ class Decoder(nn.Module):
 class Whisper(nn.Module):
     """The whole network: `listen` once, then `step` from token to token."""
 
-    def __init__(self, sizes: Sizes) -> None:
+    def __init__(self, sizes: WhisperSizes) -> None:
         super().__init__()
         self.encoder = Encoder(sizes)
         self.decoder = Decoder(sizes)
@@ -142,7 +142,7 @@ class Whisper(nn.Module):
     def listen(self, mel: Tensor) -> list[KeysValues]:
         """What each layer of the decoder looks up in the sound."""
         heard = self.encoder(mel)
-        return [cast(Block, block).cross_attn.keys_values(heard) for block in self.decoder.blocks]
+        return [cast(WhisperBlock, block).cross_attn.keys_values(heard) for block in self.decoder.blocks]
 
     def step(
         self, tokens: Tensor, heard: Sequence[KeysValues], past: Sequence[KeysValues] | None = None
@@ -154,6 +154,6 @@ class Whisper(nn.Module):
 def from_checkpoint(path: Any) -> Whisper:
     """The network in a checkpoint of OpenAI's, in f32; nothing but tensors and numbers is read from the file."""
     content = torch.load(path, map_location="cpu", weights_only=True)
-    model = Whisper(Sizes(**content["dims"]))
+    model = Whisper(WhisperSizes(**content["dims"]))
     model.load_state_dict(content["model_state_dict"])
     return model.float().eval().requires_grad_(False)

@@ -14,7 +14,7 @@ import pytest
 from evidence.report.samples import EVIL, synthetic
 from evidence.report.test_pages import EVIL_RECORDS
 
-from assay.evidence.report import gathered, made, write
+from assay.evidence.report import gathered, make_report, write
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page
@@ -52,7 +52,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
-    write(folder, made(synthetic(16), "Made-up models"))
+    write(folder, make_report(synthetic(16), "Made-up models"))
     return folder
 
 
@@ -178,7 +178,7 @@ def test_the_page_fits_a_phone_and_both_themes(page: Page, folder: Path) -> None
 
 
 def test_evil_names_are_shown_and_not_run(page: Page, tmp_path: Path) -> None:
-    write(tmp_path, made(EVIL_RECORDS, EVIL))
+    write(tmp_path, make_report(EVIL_RECORDS, EVIL))
     page.on("dialog", lambda dialog: pytest.fail(f"a script ran: {dialog.message}"))
     page.goto((tmp_path / "index.html").as_uri())
     assert EVIL in column(section(page, "models"), "Model")
@@ -223,7 +223,7 @@ def any_report(request: pytest.FixtureRequest, folder: Path, tmp_path_factory: p
     if request.param == "made up":
         return folder
     place = tmp_path_factory.mktemp("real")
-    write(place, made(gathered(sorted(RECORDS.glob("*.jsonl.gz")), place), "Models"), ["html"])
+    write(place, make_report(gathered(sorted(RECORDS.glob("*.jsonl.gz")), place), "Models"), ["html"])
     return place
 
 
@@ -296,7 +296,7 @@ def test_the_first_column_stays_in_sight_on_a_phone(page: Page, folder: Path) ->
 @pytest.fixture(scope="module")
 def long_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("long")
-    write(place, made(synthetic(80), "Many models"), ["html"])
+    write(place, make_report(synthetic(80), "Many models"), ["html"])
     return place / "index.html"
 
 

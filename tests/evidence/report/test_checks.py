@@ -11,7 +11,7 @@ from evidence.report.samples import SMALL, model
 
 from assay.evidence.records import Records
 from assay.evidence.records.files import Damage
-from assay.evidence.report import made
+from assay.evidence.report import make_report
 from assay.evidence.report.base import base
 from assay.evidence.report.cells import Cell, Link, Ratio, Table
 from assay.evidence.report.checks import Check, checks
@@ -21,7 +21,7 @@ from assay.evidence.report.markdown import as_markdown
 
 BASE = base(SMALL)
 FOUND = blockers(BASE)
-REPORT = made(SMALL, "Small")
+REPORT = make_report(SMALL, "Small")
 TABLES = {name: table for name, table in REPORT.tables.items() if name != "checks"}
 PAGES = [page.path for page in REPORT.pages]
 
@@ -86,7 +86,7 @@ def test_damaged_lines_are_found_out() -> None:
 
 
 def test_a_pass_that_judged_nothing_is_found_out() -> None:
-    assert [check.name for check in made(Records((model("m", outputs=()),)), "None").checks if not check.ok] == [
+    assert [check.name for check in make_report(Records((model("m", outputs=()),)), "None").checks if not check.ok] == [
         "a pass has outputs that were judged"
     ]
 

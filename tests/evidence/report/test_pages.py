@@ -21,7 +21,7 @@ from assay.cli import app
 from assay.cli.output import DIFFERS, OK
 from assay.errors import BadFeed, NotFound
 from assay.evidence.records import Configuration, Environment, OpUse, Records, Speed, append
-from assay.evidence.report import Report, made, uncollected, write
+from assay.evidence.report import Report, make_report, uncollected, write
 from assay.evidence.report.cells import Link, Table, data_keys, written
 from assay.evidence.report.markdown import as_markdown
 
@@ -83,7 +83,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    return made(SMALL, "Small")
+    return make_report(SMALL, "Small")
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +96,7 @@ def folder(report: Report, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def evil(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("evil")
-    write(folder, made(EVIL_RECORDS, EVIL))
+    write(folder, make_report(EVIL_RECORDS, EVIL))
     return folder
 
 
@@ -266,19 +266,19 @@ def test_a_cause_leads_to_models_to_ops_and_back(report: Report) -> None:
 def test_the_same_records_give_the_same_files(tmp_path: Path) -> None:
     records = synthetic(4)
     for name in ("a", "b"):
-        write(tmp_path / name, made(records, "Again"))
+        write(tmp_path / name, make_report(records, "Again"))
     assert {p.relative_to(tmp_path / "a"): p.read_bytes() for p in (tmp_path / "a").rglob("*") if p.is_file()} == {
         p.relative_to(tmp_path / "b"): p.read_bytes() for p in (tmp_path / "b").rglob("*") if p.is_file()
     }
 
 
 def test_pages_of_an_earlier_report_go_and_nothing_else(tmp_path: Path) -> None:
-    write(tmp_path / "out", made(Records((model("old"), model("new"))), "Two"))
+    write(tmp_path / "out", make_report(Records((model("old"), model("new"))), "Two"))
     (tmp_path / "out" / "models" / "mine.md").write_text("mine")
     (tmp_path / "precious").write_text("not a part of the report")
     manifest = tmp_path / "out" / "data" / "files.json"
     manifest.write_text(json.dumps([*json.loads(manifest.read_text()), "../precious"]))
-    write(tmp_path / "out", made(Records((model("new"),)), "One"))
+    write(tmp_path / "out", make_report(Records((model("new"),)), "One"))
     assert sorted(path.name for path in (tmp_path / "out" / "models").iterdir()) == ["mine.md", "new.html", "new.md"]
     assert (tmp_path / "precious").exists()
 
@@ -286,16 +286,18 @@ def test_pages_of_an_earlier_report_go_and_nothing_else(tmp_path: Path) -> None:
 def test_times_of_crowded_runs_are_told() -> None:
     crowd = Environment(date="2026-11-02T00:00:00Z", workers=2)
     quick = Speed(median=1.0, eager_median=2.0)
-    found = made(Records((model("a", environment=crowd, speed=quick), model("b", speed=quick), model("c"))), "Crowd")
+    found = make_report(
+        Records((model("a", environment=crowd, speed=quick), model("b", speed=quick), model("c"))), "Crowd"
+    )
     assert "> 1 of 2 times are of runs with several cases at once" in as_markdown(found.pages[0])
-    assert "at once" not in as_markdown(made(Records((model("b", speed=quick),)), "Alone").pages[0])
+    assert "at once" not in as_markdown(make_report(Records((model("b", speed=quick),)), "Alone").pages[0])
 
 
 def test_times_of_disturbed_runs_are_told() -> None:
     quiet, loud = Speed(median=1.0, others=0.1), Speed(median=1.0, others=0.11)
-    found = made(Records((model("a", speed=quiet), model("b", speed=loud))), "Neighbours")
+    found = make_report(Records((model("a", speed=quiet), model("b", speed=loud))), "Neighbours")
     assert "> 1 of 2 times were taken while other processes used more than 10% of" in as_markdown(found.pages[0])
-    assert "other processes used" not in as_markdown(made(Records((model("a", speed=quiet),)), "Quiet").pages[0])
+    assert "other processes used" not in as_markdown(make_report(Records((model("a", speed=quiet),)), "Quiet").pages[0])
 
 
 def test_the_garbage_collector_is_on_again_after_a_report() -> None:

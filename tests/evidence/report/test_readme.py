@@ -15,13 +15,13 @@ from assay.cli import main
 from assay.cli.output import USAGE
 from assay.errors import NotFound
 from assay.evidence.records import OpUse, Records, Transfers
-from assay.evidence.report import made, write, write_page, write_readme
+from assay.evidence.report import make_report, write, write_page, write_readme
 from assay.evidence.report.readme import BEGIN, END, ROWS, varied
 
 
 def test_the_table_stands_between_its_marks_and_leads_to_the_page(tmp_path: Path) -> None:
     records = synthetic()
-    report = made(records, "Models")
+    report = make_report(records, "Models")
     (tmp_path / "docs").mkdir()
     write_page(tmp_path / "docs" / "models.md", report, records)
     page = tmp_path / "README.md"
@@ -37,7 +37,7 @@ def test_the_table_stands_between_its_marks_and_leads_to_the_page(tmp_path: Path
 
 def test_the_readme_shows_ten_models_and_the_page_all(tmp_path: Path) -> None:
     records = synthetic()
-    report = made(records, "Models")
+    report = make_report(records, "Models")
     page, readme = tmp_path / "models.md", tmp_path / "README.md"
     readme.write_text(f"{BEGIN}\n{END}\n")
     write_page(page, report, records)
@@ -80,7 +80,7 @@ def test_the_page_tells_what_did_not_pass_and_what_ran_elsewhere(tmp_path: Path)
             failed("bad"),
         )
     )
-    write_page(tmp_path / "models.md", made(records, "Models"), records)
+    write_page(tmp_path / "models.md", make_report(records, "Models"), records)
     assert [row[0] for row in table_of(tmp_path / "models.md", "| Model | Target |")[1:]] == ["bad"]
     told = [row[3:] for row in table_of(tmp_path / "models.md", "| Target | Mode | Size | What |")[1:]]
     assert told == [
@@ -100,7 +100,7 @@ def test_each_model_has_one_row_with_its_status_in_every_sweep(tmp_path: Path) -
         )
     )
     page = tmp_path / "models.md"
-    write_page(page, made(records, "Models"), records)
+    write_page(page, make_report(records, "Models"), records)
     assert table_of(page, "| Target | Mode | Size | Green |") == [
         ["Target", "Mode", "Size", "Green", "pass", "fail\\_lower"],
         ["cpu", "eval", "full", "1/1 (100 %)", "1", "0"],
@@ -119,7 +119,7 @@ def test_a_page_without_marks_is_left_alone(tmp_path: Path) -> None:
     page.write_text("nothing\n")
     records = synthetic()
     with pytest.raises(NotFound, match="no place for the table"):
-        write_readme(page, made(records, "Models"), records, tmp_path / "models.md")
+        write_readme(page, make_report(records, "Models"), records, tmp_path / "models.md")
     assert page.read_text() == "nothing\n"
 
 
@@ -132,13 +132,13 @@ def test_a_readme_needs_the_page_that_it_leads_to(tmp_path: Path, capsys: pytest
 
 @pytest.mark.parametrize(("form", "endings"), [("markdown", {".md"}), ("html", {".html", ".csv"}), ("data", {".csv"})])
 def test_only_one_form(tmp_path: Path, form: str, endings: set[str]) -> None:
-    written = write(tmp_path, made(synthetic(), "Models"), [form])
+    written = write(tmp_path, make_report(synthetic(), "Models"), [form])
     found = {Path(name).suffix for name in written}
     assert found & {".md", ".html", ".csv"} == endings
 
 
 def test_html_alone_has_all_that_it_links_to(tmp_path: Path) -> None:
-    write(tmp_path, made(synthetic(), "Models"), ["html"])
+    write(tmp_path, make_report(synthetic(), "Models"), ["html"])
     pages = list(tmp_path.rglob("*.html"))
     links = {(page, link) for page in pages for link in re.findall(r'href="([^"#]+)"', page.read_text())}
     assert any(link.endswith("data/index.html") for _, link in links)

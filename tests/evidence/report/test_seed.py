@@ -7,7 +7,7 @@ from evidence.report import seed_records as seed
 
 from assay.evidence.records import Records
 from assay.evidence.records.causes import normalised
-from assay.evidence.report import Report, made
+from assay.evidence.report import Report, make_report
 from assay.evidence.report.cells import Link, Table, written
 from assay.evidence.report.markdown import as_markdown
 from assay.evidence.report.pages import Remark
@@ -42,7 +42,7 @@ OPS = [
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    return made(Records(tuple(seed.records())), "Nine models")
+    return make_report(Records(tuple(seed.records())), "Nine models")
 
 
 def names(cell: object) -> set[str]:

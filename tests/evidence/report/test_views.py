@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from assay.errors import BadFeed
 from assay.evidence.records import Records, append
-from assay.evidence.report import Report, gathered, made, markdown, write
+from assay.evidence.report import Report, gathered, make_report, markdown, write
 from assay.evidence.report.cells import (
     Column,
-    Counted,
+    DistinctCount,
     Link,
     Ratio,
     Table,
@@ -34,12 +34,12 @@ from assay.evidence.report.cells import (
 )
 from assay.evidence.report.clusters import clusters
 from assay.evidence.report.names import file_names
-from assay.evidence.report.unlock import freed, plan
+from assay.evidence.report.unlock import freed, shortest_fixes
 
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    return made(SMALL, "Small")
+    return make_report(SMALL, "Small")
 
 
 def rows(report: Report, name: str, *keys: str) -> list[tuple[str, ...]]:
@@ -78,7 +78,7 @@ def test_figures_are_readable() -> None:
         "0", "12.3", "57,168", "0.0123", "1.50e-07", "∞",
     ]  # fmt: skip
     assert [size(count) for count in (12, 2048, 3 << 20)] == ["12 B", "2.0 KiB", "3.0 MiB"]
-    assert written(Counted(1393, 21), "counted") == "1,393 (21)"
+    assert written(DistinctCount(1393, 21), "counted") == "1,393 (21)"
     assert [written(cell, "links") for cell in (None, "", ())] == ["–"] * 3
     assert sorted(["UInt32", "UInt8", "a10b2", "a10b10"], key=natural) == ["a10b2", "a10b10", "UInt8", "UInt32"]
 
@@ -146,7 +146,7 @@ def test_a_plan_is_the_best_there_is(seed: int) -> None:
     blocked = {
         f"m{place}": frozenset(dice.sample(range(8), dice.randint(1, 4))) for place in range(dice.randint(1, 12))
     }
-    found = plan(blocked)
+    found = shortest_fixes(blocked)
     assert all(step.exact for step in found)
     assert found[-1].models == tuple(sorted(blocked))
     reached = {len(step.fixes): len(step.models) for step in found}
@@ -161,17 +161,17 @@ def test_a_plan_is_the_best_there_is(seed: int) -> None:
 def test_a_plan_without_a_budget_is_greedy_and_says_so() -> None:
     dice = random.Random(1)
     blocked = {f"m{place}": frozenset(dice.sample(range(40), dice.randint(2, 9))) for place in range(80)}
-    found = plan(blocked, budget=50)
+    found = shortest_fixes(blocked, budget=50)
     assert not found[-1].exact
     assert found[-1].models == tuple(sorted(blocked))
     counts = [(len(step.fixes), len(step.models)) for step in found]
     assert counts == sorted(counts)
     assert all(step.models == freed(blocked, frozenset(step.fixes)) for step in found)
-    assert plan({}) == []
+    assert shortest_fixes({}) == []
 
 
 def test_a_plan_for_many_models_with_a_cause_each_is_found() -> None:
-    found = plan({f"m{place}": frozenset([place]) for place in range(1200)}, budget=1_000)
+    found = shortest_fixes({f"m{place}": frozenset([place]) for place in range(1200)}, budget=1_000)
     assert [len(step.fixes) for step in found] == list(range(1, 1201))
     assert [len(step.models) for step in found] == list(range(1, 1201))
 
@@ -180,7 +180,7 @@ def test_a_plan_for_many_models_with_a_cause_each_is_found() -> None:
 def test_a_step_is_called_exact_only_where_the_search_came_to_its_end(budget: int) -> None:
     dice = random.Random(4)
     blocked = {f"m{place}": frozenset(dice.sample(range(12), dice.randint(2, 5))) for place in range(25)}
-    found = plan(blocked, budget)
+    found = shortest_fixes(blocked, budget)
     assert not all(step.exact for step in found)
     assert [step.exact for step in found] == sorted((step.exact for step in found), reverse=True)
     assert all(len(step.models) == most(blocked, len(step.fixes)) for step in found if step.exact)
@@ -203,7 +203,7 @@ def test_the_models_table_has_what_the_records_say(report: Report) -> None:
 
 
 def test_a_model_known_by_its_ops_alone_is_a_row_without_a_status() -> None:
-    found = made(Records((op("aten.a", "x", ("m",)), op("aten.a", "y", ("m",), cause()))), "Ops")
+    found = make_report(Records((op("aten.a", "x", ("m",)), op("aten.a", "y", ("m",), cause()))), "Ops")
     assert rows(found, "models", "model", "status", "configurations") == [("m", "–", "1/2 (50 %)")]
     assert rows(found, "unlocks", "unlocks", "models") == [("1", "m")]
 
@@ -247,7 +247,7 @@ def test_a_model_is_blocked_by_its_own_causes_and_those_of_its_ops(report: Repor
 
 
 def test_a_model_that_passes_is_not_blocked_by_an_op_that_fails_alone() -> None:
-    found = made(Records((model("m"), op("aten.a", "x", ("m",), cause()))), "Ops")
+    found = make_report(Records((model("m"), op("aten.a", "x", ("m",), cause()))), "Ops")
     assert found.tables["fix_plan"].rows == ()
     assert rows(found, "component_failures", "count", "unlocks") == [("1", "0")]
 
@@ -286,24 +286,24 @@ def test_component_rates_count_own_runs_and_configurations(report: Report) -> No
 
 def test_no_records_are_an_error() -> None:
     with pytest.raises(BadFeed, match="no records"):
-        made(Records(()), "Nothing")
+        make_report(Records(()), "Nothing")
 
 
 def test_only_faults_are_no_report_of_models() -> None:
-    found = made(Records((failed("m", case={"fault": "kill"}), model("m"))), "One")
+    found = make_report(Records((failed("m", case={"fault": "kill"}), model("m"))), "One")
     assert rows(found, "models", "model", "status") == [("m", "pass")]
 
 
 def test_reproducers_are_seen_from_the_report(tmp_path: Path) -> None:
     file = tmp_path / "run" / "records.jsonl"
     append(file, failed("m", reproducer="reproducers/a b.py", reproduced=True))
-    found = made(gathered([file], tmp_path / "out" / "report"), "One")
+    found = make_report(gathered([file], tmp_path / "out" / "report"), "One")
     link = found.tables["cases"].column("reproducer")[0]
     assert link == Link("a%20b.py (fails in the same way)", "../../run/reproducers/a%20b.py", file=True)
 
 
 def test_made_up_records_give_a_report_that_agrees_with_itself() -> None:
-    found = made(synthetic(24), "Made up")
+    found = make_report(synthetic(24), "Made up")
     assert [check for check in found.checks if not check.ok] == []
     assert {row[0] for row in rows(found, "fix_plan", "target")} == {"cpu", "ttnn"}
 
@@ -311,14 +311,16 @@ def test_made_up_records_give_a_report_that_agrees_with_itself() -> None:
 def test_an_output_beyond_what_is_allowed_is_told_with_its_figures() -> None:
     wrong = output("logits", error=2e-6, complaint="too far")
     why = cause("aten.a", "far off", stage="accuracy")
-    found = made(Records((failed("m", why, status="fail_accuracy", stage="accuracy", outputs=(wrong,)),)), "Wrong")
+    found = make_report(
+        Records((failed("m", why, status="fail_accuracy", stage="accuracy", outputs=(wrong,)),)), "Wrong"
+    )
     assert rows(found, "outputs", "name", "ok", "part_of_allowed", "complaint") == [
         ("logits", "wrong", "2.00", "too far")
     ]
 
 
 def test_models_that_come_past_a_component_are_not_among_the_blocked() -> None:
-    table = made(synthetic(40), "Made up").tables["components"]
+    table = make_report(synthetic(40), "Made up").tables["components"]
     listed = [link.text for cell in table.column("lowest") if isinstance(cell, tuple) for link in cell]
     assert len(listed) > 10
     assert [text for text in listed if "100 %" in text] == []
@@ -330,7 +332,7 @@ def test_models_that_come_past_a_component_are_not_among_the_blocked() -> None:
 
 def test_rows_that_are_too_many_for_a_file_go_on_in_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(markdown, "ROWS", 10)
-    report = made(synthetic(16), "Made up")
+    report = make_report(synthetic(16), "Made up")
     write(tmp_path, report, ["markdown"])
     for page in report.pages:
         most = max((len(block.rows) for block in page.blocks if isinstance(block, Table)), default=0)

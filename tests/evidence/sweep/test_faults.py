@@ -7,7 +7,7 @@ import pytest
 from assay.evidence.records import Case, Environment, Record
 from assay.evidence.records.files import inconsistency
 from assay.evidence.sweep.faults import FAULTS, injected, op_of
-from assay.evidence.sweep.jobs import Job, Limits
+from assay.evidence.sweep.jobs import CaseLimits, Job
 from assay.evidence.sweep.supervise import supervise
 from assay.evidence.sweep.worker import run
 
@@ -19,7 +19,7 @@ REFUSABLE = ("refused", "no compiler")
 
 
 def job(fault: str, target: str) -> Job:
-    limits = Limits(25.0 if fault == "hang" else 200.0, 2 << 30)
+    limits = CaseLimits(25.0 if fault == "hang" else 200.0, 2 << 30)
     only = FAULTS[fault].only if fault else None
     name = "Mnist" if only is None else only.model
     return Job(Case("model", name, target, size="small", fault=fault), Environment("now"), limits, 1, 1)

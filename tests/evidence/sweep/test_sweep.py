@@ -27,9 +27,9 @@ from assay.evidence.sweep.accuracy import judged
 from assay.evidence.sweep.attribution import first_wrong
 from assay.evidence.sweep.executors import make_executor
 from assay.evidence.sweep.faults import injected
-from assay.evidence.sweep.jobs import Job, Limits, Shard, parse_shard, part
+from assay.evidence.sweep.jobs import CaseLimits, Job, Shard, parse_shard, part
 from assay.evidence.sweep.measure import measure
-from assay.evidence.sweep.run import Settings, model_jobs, op_jobs, remaining, sweep
+from assay.evidence.sweep.run import SweepSettings, model_jobs, op_jobs, remaining, sweep
 from assay.evidence.sweep.subjects import Subject, named_tensors
 from assay.evidence.sweep.supervise import supervise
 from assay.evidence.sweep.worker import run
@@ -37,7 +37,7 @@ from assay.ir.dtypes import Array
 from assay.runtime.torch.backend import Options
 from assay.zoo.torch import MODELS as MODELS_BY_NAME
 
-SETTINGS = Settings(Environment("now"), Limits(200.0, 4 << 30), 1, 1)
+SETTINGS = SweepSettings(Environment("now"), CaseLimits(200.0, 4 << 30), 1, 1)
 MODELS = ["Mnist", "Autoencoder (linear)", "Autoencoder (conv)"]
 TARGETS = ["cpu", "reference"]
 

@@ -75,11 +75,10 @@ def agree(mine: Callable[..., Any], theirs: Callable[..., Any], x: torch.Tensor,
         torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("target", ["reference", "cpu"])
 @pytest.mark.parametrize(("name", "grad"), [*((name, False) for name in FLOWS), *((name, True) for name in SMOOTH)])
-def test_control_flow_is_as_in_plain_python(name: str, grad: bool, target: str) -> None:
+def test_control_flow_is_as_in_plain_python(name: str, grad: bool, target_name: str) -> None:
     flow = FLOWS[name]
-    function = compiled(lambda x: flow(REAL, x), target, dynamic=True)
+    function = compiled(lambda x: flow(REAL, x), target_name, dynamic=True)
     with recording() as graphs:
         for rows, shift in ((4, -1.0), (6, 1.0)):
             agree(function, lambda x: flow(PLAIN, x), torch.randn(rows, 3) + shift, grad)
@@ -101,10 +100,9 @@ def test_what_has_no_lowering_torch_runs(name: str, monkeypatch: pytest.MonkeyPa
     assert any("has no lowering" in reason for reason in reasons)
 
 
-@pytest.mark.parametrize("target", ["reference", "cpu"])
 @pytest.mark.parametrize("grad", [False, True], ids=["plain", "grad"])
 @pytest.mark.parametrize("share", [None, 0.5])
-def test_checkpoints_compute_again_what_was_drawn(share: float | None, grad: bool, target: str) -> None:
+def test_checkpoints_compute_again_what_was_drawn(share: float | None, grad: bool, target_name: str) -> None:
     """Dropout inside draws the same mask when it is computed again, and leaves the generator where eager does."""
 
     def inner(x: torch.Tensor) -> torch.Tensor:
@@ -120,7 +118,7 @@ def test_checkpoints_compute_again_what_was_drawn(share: float | None, grad: boo
 
         return run
 
-    function = compiled(model, target)
+    function = compiled(model, target_name)
     for _ in range(2):
         agree(seeded(function), seeded(model), torch.randn(4, 5), grad)
 
@@ -141,18 +139,16 @@ def _written(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
-@pytest.mark.parametrize("target", ["reference", "cpu"])
 @pytest.mark.parametrize("grad", [False, True], ids=["plain", "grad"])
 @pytest.mark.parametrize("name", STRIDED)
-def test_strides_read_the_memory_behind_a_view(name: str, grad: bool, target: str) -> None:
-    agree(compiled(STRIDED[name], target), STRIDED[name], torch.randn(4, 3), grad)
+def test_strides_read_the_memory_behind_a_view(name: str, grad: bool, target_name: str) -> None:
+    agree(compiled(STRIDED[name], target_name), STRIDED[name], torch.randn(4, 3), grad)
 
 
-@pytest.mark.parametrize("target", ["reference", "cpu"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
 @pytest.mark.parametrize("name", ["a slice", "a column", "overlapping", "where it begins"])
-def test_strides_read_memory_around_an_argument(name: str, dtype: torch.dtype, target: str) -> None:
+def test_strides_read_memory_around_an_argument(name: str, dtype: torch.dtype, target_name: str) -> None:
     """An argument that is itself a part of a larger tensor."""
     whole = torch.arange(60).reshape(6, 10).to(dtype)
     part = whole[1:5, 2:8:2]
-    torch.testing.assert_close(compiled(STRIDED[name], target)(part), STRIDED[name](part))
+    torch.testing.assert_close(compiled(STRIDED[name], target_name)(part), STRIDED[name](part))

@@ -16,7 +16,7 @@ import pytest
 import assay
 from assay.errors import AssayError, Unsupported
 from assay.runtime.ort.errors import EXCEPTIONS
-from assay.runtime.ort.names import CLASSES, MODULE, Row, Standing
+from assay.runtime.ort.names import CLASSES, MODULE, NameRow, Standing
 
 ROOT = Path(__file__).parents[3]
 
@@ -68,7 +68,7 @@ ALL = [("", name, row) for name, row in MODULE.items()] + [
 
 
 @pytest.mark.parametrize(("owner", "name", "row"), ALL, ids=lambda value: value if isinstance(value, str) else "")
-def test_every_name_exists(owner: str, name: str, row: Row) -> None:
+def test_every_name_exists(owner: str, name: str, row: NameRow) -> None:
     place = getattr(assay, owner) if owner else assay
     made = {"OrtArenaCfg": (0, 0, 0, 0), "OrtMemoryInfo": ("Cpu",)}
     found = hasattr(place(*made[owner]) if owner in made else place, name)

@@ -37,7 +37,7 @@ _ONES = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class BenchModel:
     """A model to run: the name of a workload of the zoo, or a file.
 
     An ONNX file comes with its inputs by name; `judge` is the peer whose outputs are right, if not the oracle's are.
@@ -58,7 +58,7 @@ class Subject:
 class Material:
     """A model in its forms: the torch `module`, the exported `program`, the `onnx` file; `missing` says what failed."""
 
-    subject: Subject
+    subject: BenchModel
     folder: Path
     program: Path | None = None
     onnx: Path | None = None
@@ -80,7 +80,7 @@ class Material:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class OutputError:
     """The largest error in parts of an output's largest element, what rounding explains, and what is wrong.
 
     The errors are None where an output cannot be compared at all.
@@ -92,7 +92,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
+class RightOutputs:
     """The right outputs: as the model's own dtypes have them, and in f64.
 
     `allowed` says how far each may be off, where that does not follow from how far the two are apart.
@@ -102,15 +102,15 @@ class Truth:
     exact: Sequence[Array]
     allowed: Sequence[float] | None = None
 
-    def judge(self, outputs: Sequence[Array]) -> Verdict:
+    def judge(self, outputs: Sequence[Array]) -> OutputError:
         """How far some outputs are off."""
         if len(outputs) != len(self.plain):
-            return Verdict(None, None, f"{len(outputs)} outputs instead of {len(self.plain)}")
+            return OutputError(None, None, f"{len(outputs)} outputs instead of {len(self.plain)}")
         allowed = self.allowed or [_rounding(*each) for each in zip(self.plain, self.exact, strict=True)]
         parts = [_judged(*each) for each in zip(outputs, self.plain, self.exact, allowed, strict=True)]
         complaint = next((part.complaint for part in parts if part.complaint), "")
         worst = max(parts, key=lambda part: part.error if part.error is not None else math.inf)
-        return Verdict(worst.error, worst.allowed, complaint)
+        return OutputError(worst.error, worst.allowed, complaint)
 
 
 def _rounding(plain: Array, exact: Array) -> float:
@@ -124,16 +124,16 @@ def _size(exact: Array) -> float:
     return size if size and np.isfinite(size) else 1.0
 
 
-def _judged(output: Array, plain: Array, exact: Array, allowed: float) -> Verdict:
+def _judged(output: Array, plain: Array, exact: Array, allowed: float) -> OutputError:
     if output.dtype != plain.dtype or output.shape != plain.shape:
         kinds = [f"{dtypes.of(each)}{list(each.shape)}" for each in (output, plain)]
-        return Verdict(None, None, f"an output is {kinds[0]} instead of {kinds[1]}")
+        return OutputError(None, None, f"an output is {kinds[0]} instead of {kinds[1]}")
     wide: Array = widen(output)
     found, size = closeness(wide, exact, absolute=allowed), _size(exact)
-    return Verdict(found.max_abs / size, allowed / size, "" if found.ok else str(found))
+    return OutputError(found.max_abs / size, allowed / size, "" if found.ok else str(found))
 
 
-def make_material(subject: Subject, folder: Path, with_onnx: bool) -> tuple[Material, Truth]:
+def make_material(subject: BenchModel, folder: Path, with_onnx: bool) -> tuple[Material, RightOutputs]:
     """Everything about a subject, on disk in `folder`. Takes as much memory as it likes: give it its own process."""
     folder.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
@@ -141,12 +141,12 @@ def make_material(subject: Subject, folder: Path, with_onnx: bool) -> tuple[Mate
         return _of_onnx(subject, folder) if subject.is_onnx else _of_torch(subject, folder, with_onnx)
 
 
-def _of_onnx(subject: Subject, folder: Path) -> tuple[Material, Truth]:
+def _of_onnx(subject: BenchModel, folder: Path) -> tuple[Material, RightOutputs]:
     path, feeds = cast(Path, subject.file), dict(subject.feeds or {})
     sessions = [load(path, SessionOptions(target="reference", mode=mode)) for mode in ("exact", "precise")]
     plain, exact = ([cast(Array, each) for each in session.run(feeds).values()] for session in sessions)
     _save(folder, [np.asarray(feeds[name]) for name in sessions[0].input_names])
-    truth = Truth(plain, [widen(each) for each in exact])
+    truth = RightOutputs(plain, [widen(each) for each in exact])
     if subject.judge is not None:
         theirs = engine(subject.judge).load(path).run(feeds)
         truth = _beside(truth, list(theirs.values()), sessions[0])
@@ -154,7 +154,7 @@ def _of_onnx(subject: Subject, folder: Path) -> tuple[Material, Truth]:
     return Material(subject, folder, None, path, missing), truth
 
 
-def _beside(oracle: Truth, theirs: Sequence[Array], session: Session) -> Truth:
+def _beside(oracle: RightOutputs, theirs: Sequence[Array], session: Session) -> RightOutputs:
     """A peer's outputs as the right ones: either may be as far from the truth as rounding in the oracle explains.
 
     Where activations are rounded to 8 bits, one that falls the other way moves what follows by steps of these.
@@ -162,7 +162,7 @@ def _beside(oracle: Truth, theirs: Sequence[Array], session: Session) -> Truth:
     coarse = any(node.op in ROUND_INSIDE for node in session.explain().nodes)
     noises = [math.inf if coarse else _rounding(*each) for each in zip(oracle.plain, oracle.exact, strict=True)]
     allowed = [_near(*each) for each in zip(theirs, noises, strict=True)]
-    return Truth(theirs, [widen(each) for each in theirs], allowed)
+    return RightOutputs(theirs, [widen(each) for each in theirs], allowed)
 
 
 def _near(output: Array, noise: float) -> float:
@@ -171,7 +171,7 @@ def _near(output: Array, noise: float) -> float:
     return 2 * min(noise, NOISE_FACTOR * _STEP * _size(widen(output))) + _ONES * unit if unit else 0.0
 
 
-def _of_torch(subject: Subject, folder: Path, with_onnx: bool) -> tuple[Material, Truth]:
+def _of_torch(subject: BenchModel, folder: Path, with_onnx: bool) -> tuple[Material, RightOutputs]:
     torch = importlib.import_module("torch")
     with torch.no_grad():
         module, args, kwargs = torch_model(subject)
@@ -190,7 +190,7 @@ def _of_torch(subject: Subject, folder: Path, with_onnx: bool) -> tuple[Material
                 torch.onnx.export(exported, dynamo=True, verbose=False).save(onnx, external_data=True)
         exact = _exact(module, args, kwargs)
     forms = (None if "program" in missing else program, onnx if onnx.is_file() else None)
-    return Material(subject, folder, *forms, missing), Truth(plain, exact)
+    return Material(subject, folder, *forms, missing), RightOutputs(plain, exact)
 
 
 @contextmanager
@@ -209,7 +209,7 @@ def reason_of(error: Exception) -> str:
     return summary(error)
 
 
-def torch_model(subject: Subject) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+def torch_model(subject: BenchModel) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
     """The module that eager runs, and the arguments of one call."""
     if subject.file is None:
         from assay.zoo.torch.workloads import WORKLOADS
@@ -231,7 +231,7 @@ def read_program(path: Path) -> Any:
     return archive.read_program(path, samples=True)
 
 
-def _exported(subject: Subject, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _exported(subject: BenchModel, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The model as a program that can be read without the library that the model comes from."""
     from assay.zoo.torch.workloads import Plain
 

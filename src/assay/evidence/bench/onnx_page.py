@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from assay.evidence.bench.page import in_milliseconds, noise_cell, opening, quotient, remarks
-from assay.evidence.bench.records import SELF, Match, Run, geometric_mean
+from assay.evidence.bench.records import SELF, BenchRun, Match, geometric_mean
 from assay.evidence.marks import put_between
 from assay.zoo.onnx_models import ONNX_MODELS
 
@@ -17,12 +17,12 @@ _BEGIN = "<!-- onnx-models: begin (written by `assay bench --suite onnx`) -->"
 _END = "<!-- onnx-models: end -->"
 
 
-def write_onnx_page(path: Path, run: Run) -> None:
+def write_onnx_page(path: Path, run: BenchRun) -> None:
     """Put the table between its marks into a page that has them."""
     put_between(path, _BEGIN, _END, "\n".join(_lines(run)))
 
 
-def _lines(run: Run) -> Iterator[str]:
+def _lines(run: BenchRun) -> Iterator[str]:
     yield from opening(run)
     yield from _asked(run)
     yield ""
@@ -34,7 +34,7 @@ def _lines(run: Run) -> Iterator[str]:
     yield from remarks(run)
 
 
-def _asked(run: Run) -> Iterator[str]:
+def _asked(run: BenchRun) -> Iterator[str]:
     ratios = {match.model: found.middle for match in run.matches if (found := match.slowness(PEER))}
     slow = [name for name, ratio in ratios.items() if ratio > MOST]
     worst = max(ratios, key=lambda name: ratios[name], default=None)

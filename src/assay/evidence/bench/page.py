@@ -6,26 +6,26 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from assay.evidence.bench.picture import picture
-from assay.evidence.bench.records import SELF, Match, Result, Run, Spread
+from assay.evidence.bench.records import SELF, BenchRun, Match, Result, Spread
 from assay.evidence.marks import put_between
 
 _BEGIN = "<!-- bench: begin (written by `assay bench`) -->"
 _END = "<!-- bench: end -->"
 
 
-def write_page(path: Path, run: Run) -> None:
+def write_page(path: Path, run: BenchRun) -> None:
     """Put the tables between their marks into a page that has them, and the picture beside it."""
     drawn = path.with_suffix(".svg")
     put_between(path, _BEGIN, _END, tables(run, drawn.name))
     drawn.write_text(picture(run), encoding="utf-8")
 
 
-def tables(run: Run, drawn: str) -> str:
+def tables(run: BenchRun, drawn: str) -> str:
     """All tables as Markdown; `drawn` is the file of the picture."""
     return "\n".join(_tables(run, drawn))
 
 
-def _tables(run: Run, drawn: str) -> Iterator[str]:
+def _tables(run: BenchRun, drawn: str) -> Iterator[str]:
     yield from opening(run)
     yield f"![A peer's time ÷ Assay's, for each model and peer]({drawn})"
     yield ""
@@ -36,7 +36,7 @@ def _tables(run: Run, drawn: str) -> Iterator[str]:
     yield from _elsewhere(run)
 
 
-def opening(run: Run) -> Iterator[str]:
+def opening(run: BenchRun) -> Iterator[str]:
     """How the run was made: the command, when and where, versions."""
     header = run.header
     yield "```sh"
@@ -49,7 +49,7 @@ def opening(run: Run) -> Iterator[str]:
     yield ""
 
 
-def _asked(run: Run) -> Iterator[str]:
+def _asked(run: BenchRun) -> Iterator[str]:
     facts = run.summary()
     eager = [found.middle for match in run.matches if (found := match.ratio("eager"))]
     bars: list[tuple[str, str, float | None, Callable[[float], bool]]] = [
@@ -76,7 +76,7 @@ def _asked(run: Run) -> Iterator[str]:
             yield f"| {what} | {asked} | {found:.2f} | {'reached' if reached(found) else '**not reached**'} |"
 
 
-def _speeds(run: Run) -> Iterator[str]:
+def _speeds(run: BenchRun) -> Iterator[str]:
     """A row for each model: the ratios to every peer."""
     yield ""
     yield f"A peer's time ÷ Assay's: median over the rounds, tenth to ninetieth percentile. {len(run.matches)} models."
@@ -110,7 +110,7 @@ def noise_cell(match: Match) -> str:
     return "–" if match.noise is None else f"{100 * match.noise:.0f} %"
 
 
-def _times(run: Run) -> Iterator[str]:
+def _times(run: BenchRun) -> Iterator[str]:
     """A row for each contestant on each model: what it takes."""
     yield ""
     yield "What each takes. *cold* and *warm*: preparing the model with empty and with filled caches, in a new process."
@@ -153,7 +153,7 @@ def in_milliseconds(found: Spread) -> str:
     return f"{middle} ({low}–{high})"
 
 
-def remarks(run: Run) -> Iterator[str]:
+def remarks(run: BenchRun) -> Iterator[str]:
     """Who has no comparable time, and why."""
     found = [
         f"- {match.model}, {result.contestant}: {result.status}: {_line(result.reason)}"
@@ -164,7 +164,7 @@ def remarks(run: Run) -> Iterator[str]:
     yield from _listed("Without a comparable time:", found)
 
 
-def _elsewhere(run: Run) -> Iterator[str]:
+def _elsewhere(run: BenchRun) -> Iterator[str]:
     fallen = [f"- {match.model}: {_placed(match.own)}" for match in run.matches if match.own and _fell_back(match.own)]
     yield from _listed("Nodes that ran elsewhere than on the target:", fallen)
 

@@ -106,7 +106,7 @@ class Inductor(Eager):
         self.run()
 
 
-class OnnxRuntime(_Peer):
+class OnnxRuntimeContestant(_Peer):
     """onnxruntime on the ONNX file, all optimizations on, which is the default."""
 
     def __init__(self, material: Material, threads: int, target: str) -> None:
@@ -232,7 +232,7 @@ ENTRIES: Mapping[str, Entry] = {
     SELF: Entry(DISTRIBUTION, Assay, "program", "onnx"),
     "eager": Entry("torch", Eager, "module"),
     "inductor": Entry("torch", Inductor, "module"),
-    "onnxruntime": Entry("onnxruntime", OnnxRuntime, "onnx"),
+    "onnxruntime": Entry("onnxruntime", OnnxRuntimeContestant, "onnx"),
     "openvino": Entry("openvino", OpenVino, "onnx"),
 }
 PEERS = tuple(name for name in ENTRIES if name != SELF)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from assay import svg
-from assay.evidence.bench.records import Match, Run, Spread
+from assay.evidence.bench.records import BenchRun, Match, Spread
 
 _WIDTH, _TOP, _BOTTOM, _GAP, _BAR = 760, 76, 40, 10, 14
 _COLOURS = ("#8a8f98", "#c2571a", "#2f6f9f", "#6a4c93", "#3c7a3c", "#a63446")
@@ -32,7 +32,7 @@ class Axis:
         return [tick for tick in _TICKS if self.least <= tick <= self.most]
 
 
-def picture(run: Run) -> str:
+def picture(run: BenchRun) -> str:
     """The whole picture as SVG."""
     left = _GAP * 2 + svg.CHARACTER * max((len(match.model) for match in run.matches), default=0)
     ratios = [found for match in run.matches for peer in run.peers if (found := match.ratio(peer))]
@@ -45,11 +45,11 @@ def picture(run: Run) -> str:
     return svg.sheet(_title(run), _WIDTH, height, _GAP, parts)
 
 
-def _title(run: Run) -> str:
+def _title(run: BenchRun) -> str:
     return f"A peer's time ÷ Assay's ({run.header['target']}, {run.header['threads']} threads)"
 
 
-def _legend(run: Run) -> Iterator[str]:
+def _legend(run: BenchRun) -> Iterator[str]:
     x = float(_GAP)
     for peer, colour in zip(run.peers, _COLOURS, strict=False):
         yield svg.rect(x, 32, 12, 12, fill=colour)

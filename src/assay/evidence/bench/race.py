@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from assay.evidence.machine import DISTURBED, Watch, cpu_of_all
+from assay.evidence.machine import DISTURBED, OutsideLoad, cpu_of_all
 
 _PAUSE = 0.1
 """Seconds after a turn, in which its threads come to rest: onnxruntime's spin for about 50 ms, torch's for 10 ms."""
@@ -20,7 +20,7 @@ _MOST = 2000
 """Inferences in a turn."""
 
 
-class Died(Exception):
+class ContestantDied(Exception):
     """A contestant's process ended, hung or refused; the text says how."""
 
 
@@ -28,7 +28,7 @@ class Racer(Protocol):
     """Somebody who runs when it is his turn."""
 
     def turn(self, count: int) -> list[float]:
-        """The seconds that each of `count` inferences took; Died if it comes to nothing."""
+        """The seconds that each of `count` inferences took; `ContestantDied` if it comes to nothing."""
         ...
 
     def cpu(self) -> float | None:
@@ -72,7 +72,7 @@ def interleave(
     def attempt(name: str, count: int) -> list[float]:
         try:
             return live[name].turn(count)
-        except Died as death:
+        except ContestantDied as death:
             race.fallen[name] = str(death)
             del live[name]
             return []
@@ -84,7 +84,7 @@ def interleave(
             race.iterations[name] = min(_MOST, max(1, round(seconds / statistics.median(pace))))
     while live and len(race.rounds) < 2 * repeat and _quiet(race.rounds) < repeat:
         order, start = tuple(live), len(race.rounds) % len(live)
-        watch = Watch([lane.racer.cpu for lane in live.values()], used)
+        watch = OutsideLoad([lane.racer.cpu for lane in live.values()], used)
         turns = {name: attempt(name, race.iterations[name]) for name in order[start:] + order[:start]}
         medians = {name: statistics.median(times) for name, times in turns.items() if times}
         race.rounds.append(Round(medians, watch.others()))

@@ -145,7 +145,7 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class BenchRun:
     """A run so far: how it was started (`header`) and what it found."""
 
     header: Mapping[str, Any]
@@ -182,7 +182,7 @@ class Run:
         }
 
 
-def read(path: Path) -> Run:
+def read(path: Path) -> BenchRun:
     """What a file of JSON lines holds. Models that were not finished, and lines cut short, are left out."""
     header: dict[str, Any] = {}
     matches: list[Match] = []
@@ -198,4 +198,4 @@ def read(path: Path) -> Run:
             open_results.setdefault(found.model, {})[found.contestant] = found
         elif kind == "model":
             matches.append(Match(line["model"], open_results.pop(line["model"], {}), line["others"]))
-    return Run(header, matches)
+    return BenchRun(header, matches)

@@ -14,13 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from assay.errors import BadFeed
-from assay.evidence.bench.models import Material, Subject, Truth
+from assay.evidence.bench.models import BenchModel, Material, RightOutputs
 from assay.evidence.bench.peers import ENTRIES
-from assay.evidence.bench.race import Died, Race, Racer, interleave
+from assay.evidence.bench.race import ContestantDied, Race, Racer, interleave
 from assay.evidence.bench.records import FORMAT, SELF, Match, Result
-from assay.evidence.bench.worker import PREPARE, Failed, Ready, Task, material_service, service
+from assay.evidence.bench.worker import (
+    PREPARE,
+    ContestantFailed,
+    ContestantReady,
+    ContestantTask,
+    material_service,
+    service,
+)
 from assay.evidence.machine import cpu_of, described
-from assay.processes import Handler, Limits, Worker, WorkerDied, WorkerFailed
+from assay.processes import Handler, Worker, WorkerDied, WorkerFailed, WorkerLimits
 
 _ENOUGH = 10.0
 """Seconds after which a contestant is not started once more with filled caches."""
@@ -28,7 +35,7 @@ _PATIENCE = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class BenchSettings:
     """How every model is run: `repeat` rounds with turns of about `seconds`; `cold` measures empty caches too.
 
     With filled caches, a contestant is started `starts` times.
@@ -56,13 +63,17 @@ class Process:
     """A contestant in a process."""
 
     def __init__(
-        self, task: Task, environment: Mapping[str, str], timeout: float, service: Callable[[Task], Handler] = service
+        self,
+        task: ContestantTask,
+        environment: Mapping[str, str],
+        timeout: float,
+        service: Callable[[ContestantTask], Handler] = service,
     ) -> None:
-        limits = Limits(start=timeout, seconds=timeout)
+        limits = WorkerLimits(start=timeout, seconds=timeout)
         self._worker = Worker(service, task, limits=limits, pickled=True, environment=environment)
 
-    def ready(self) -> Ready:
-        """How the preparation went; Died if it did not."""
+    def ready(self) -> ContestantReady:
+        """How the preparation went; `ContestantDied` if it did not."""
         return self._reply(PREPARE)
 
     def turn(self, count: int) -> list[float]:
@@ -82,20 +93,20 @@ class Process:
 
 
 def _asked_of(worker: Worker, request: Any) -> Any:
-    """A reply; Died if there is none."""
+    """A reply; `ContestantDied` if there is none."""
     try:
         reply = worker.ask(request)
     except WorkerDied as death:
         said = death.ending.last_line[:200] if death.ending.how in ("exit", "signal") else ""
-        raise Died(f"{death.reason}: {said}" if said else death.reason) from None
+        raise ContestantDied(f"{death.reason}: {said}" if said else death.reason) from None
     except WorkerFailed as error:
-        raise Died(error.reason) from None
-    if isinstance(reply, Failed):
-        raise Died(reply.reason)
+        raise ContestantDied(error.reason) from None
+    if isinstance(reply, ContestantFailed):
+        raise ContestantDied(reply.reason)
     return reply
 
 
-def header(settings: Settings, command: str) -> dict[str, Any]:
+def header(settings: BenchSettings, command: str) -> dict[str, Any]:
     """The first line of a run's records."""
     packages = dict.fromkeys(ENTRIES[name].package for name in settings.contestants)
     versions = {each.package: each.version() or "absent" for each in ENTRIES.values() if each.package in packages}
@@ -110,12 +121,12 @@ def header(settings: Settings, command: str) -> dict[str, Any]:
     }
 
 
-def _asked(settings: Settings) -> dict[str, Any]:
+def _asked(settings: BenchSettings) -> dict[str, Any]:
     found = {key: getattr(settings, key) for key in ("target", "form", "threads", "repeat", "seconds", "cold")}
     return {**found, "peers": list(settings.peers)}
 
 
-def check_resumed(before: Mapping[str, Any], settings: Settings) -> None:
+def check_resumed(before: Mapping[str, Any], settings: BenchSettings) -> None:
     """BadFeed if an earlier run was about something else."""
     for key, value in _asked(settings).items():
         if before.get(key) != value:
@@ -141,7 +152,7 @@ def environment(threads: int, caches: Path | None) -> dict[str, str]:
     return found
 
 
-def run_model(subject: Subject, settings: Settings, tell: Callable[[str], None] = lambda text: None) -> Match:
+def run_model(subject: BenchModel, settings: BenchSettings, tell: Callable[[str], None] = lambda text: None) -> Match:
     """All contestants on one model; what goes wrong with one of them is in its result."""
     with tempfile.TemporaryDirectory(prefix="assay-bench-") as place, ExitStack() as stack:
         folder = Path(place)
@@ -149,7 +160,7 @@ def run_model(subject: Subject, settings: Settings, tell: Callable[[str], None] 
         tell("exporting")
         try:
             material, truth = _material(subject, folder / "model", settings)
-        except Died as death:
+        except ContestantDied as death:
             for result in results.values():
                 result.status, result.reason = "failed", f"no model to run: {death}"
             return Match(subject.name, results)
@@ -161,10 +172,10 @@ def run_model(subject: Subject, settings: Settings, tell: Callable[[str], None] 
             if result.reason:
                 result.status = "absent"
                 continue
-            task = Task(name, given, settings.threads, settings.target)
+            task = ContestantTask(name, given, settings.threads, settings.target)
             try:
                 process = _prepared(task, folder / f"{name}.caches", result, truth, settings, stack)
-            except Died as death:
+            except ContestantDied as death:
                 result.status, result.reason = "failed", str(death)
                 continue
             if result.status == "ok":
@@ -178,14 +189,16 @@ def run_model(subject: Subject, settings: Settings, tell: Callable[[str], None] 
     return Match(subject.name, results, [each.others for each in race.rounds])
 
 
-def _material(subject: Subject, folder: Path, settings: Settings) -> tuple[Material, Truth]:
+def _material(subject: BenchModel, folder: Path, settings: BenchSettings) -> tuple[Material, RightOutputs]:
     """The model's forms, made in a process of its own."""
     with_onnx = settings.form == "onnx" or any("onnx" in ENTRIES[name].forms for name in settings.peers)
     with Worker(material_service, pickled=True, environment=environment(settings.threads, None)) as worker:
         return _asked_of(worker, (subject, folder, with_onnx))
 
 
-def _prepared(task: Task, place: Path, result: Result, truth: Truth, settings: Settings, stack: ExitStack) -> Process:
+def _prepared(
+    task: ContestantTask, place: Path, result: Result, truth: RightOutputs, settings: BenchSettings, stack: ExitStack
+) -> Process:
     """The contestant's process, ready to run; what it took, and how right it is, goes into `result`.
 
     `place` is for caches that are empty at first.
@@ -211,7 +224,7 @@ def _prepared(task: Task, place: Path, result: Result, truth: Truth, settings: S
     return process
 
 
-def _warm(started: Callable[[], Process], starts: int) -> tuple[Process, Ready, float]:
+def _warm(started: Callable[[], Process], starts: int) -> tuple[Process, ContestantReady, float]:
     """A process that is ready, and what that took: the median of `starts`, of fewer if they take long."""
     seconds: list[float] = []
     while True:

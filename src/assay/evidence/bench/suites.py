@@ -9,7 +9,7 @@ from pathlib import Path
 from assay.evidence.bench.onnx_page import PEER, write_onnx_page
 from assay.evidence.bench.page import write_page
 from assay.evidence.bench.peers import PEERS
-from assay.evidence.bench.records import Run
+from assay.evidence.bench.records import BenchRun
 from assay.zoo.onnx_models import ONNX_MODELS
 from assay.zoo.torch.workloads import SUITES as TORCH_SUITES
 
@@ -20,7 +20,7 @@ class Suite:
 
     models: tuple[str, ...] = ()
     page: Path = Path("docs/performance.md")
-    write: Callable[[Path, Run], None] = write_page
+    write: Callable[[Path, BenchRun], None] = write_page
     peers: tuple[str, ...] = PEERS
     repeat: int = 20
     seconds: float = 0.3

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.evidence.bench.models import Material, Subject, make_material, reason_of
+from assay.evidence.bench.models import BenchModel, Material, make_material, reason_of
 from assay.evidence.bench.peers import ENTRIES, Contestant
 from assay.evidence.machine import forget_peak, memory_of
 from assay.ir.dtypes import Array
@@ -23,7 +23,7 @@ _WARM_UP = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ContestantTask:
     """Whom a process is for, and what it works on."""
 
     contestant: str
@@ -33,7 +33,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class ContestantReady:
     """A contestant is prepared: seconds for that and for the first inference, the outputs, bytes of memory."""
 
     prepared: float
@@ -46,22 +46,22 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class ContestantFailed:
     """A contestant came to nothing."""
 
     reason: str
 
 
-def service(task: Task) -> Handler:
-    """What the process of a contestant runs. The request PREPARE is answered with `Ready`, a number with the seconds
-    that each of so many inferences took."""
+def service(task: ContestantTask) -> Handler:
+    """What the process of a contestant runs. The request PREPARE is answered with `ContestantReady`, a number with the
+    seconds that each of so many inferences took."""
     contestant = ENTRIES[task.contestant].make(task.material, task.threads, task.target)
 
     def run(request: int, tell: Tell) -> Any:
         try:
             return _prepared(contestant) if request == PREPARE else turn(contestant.run, request)
         except Exception as error:
-            return Failed(reason_of(error))
+            return ContestantFailed(reason_of(error))
 
     return run
 
@@ -69,16 +69,16 @@ def service(task: Task) -> Handler:
 def material_service() -> Handler:
     """What the process that makes a model's forms runs."""
 
-    def run(request: tuple[Subject, Path, bool], tell: Tell) -> Any:
+    def run(request: tuple[BenchModel, Path, bool], tell: Tell) -> Any:
         try:
             return make_material(*request)
         except Exception as error:  # whatever the model's own code raises
-            return Failed(reason_of(error))
+            return ContestantFailed(reason_of(error))
 
     return run
 
 
-def _prepared(contestant: Contestant) -> Ready:
+def _prepared(contestant: Contestant) -> ContestantReady:
     before = _memory("VmRSS")
     contestant.read()
     forget_peak()
@@ -87,7 +87,7 @@ def _prepared(contestant: Contestant) -> Ready:
     outputs = contestant.outputs()
     gc.collect()
     peak, kept = _memory("VmHWM") - before, _memory("VmRSS") - before
-    return Ready(prepared, first_run, outputs, peak, kept, contestant.placed(), contestant.left())
+    return ContestantReady(prepared, first_run, outputs, peak, kept, contestant.placed(), contestant.left())
 
 
 def turn(run: Callable[[], object], count: int) -> list[float]:

@@ -16,11 +16,11 @@ import numpy as np
 
 from assay.ir.dtypes import Array
 
-Arguments = Mapping[str, Any]
+OpArguments = Mapping[str, Any]
 """The arguments of a call by name: tensors as f64 arrays, everything else as it is."""
 
 
-class Place(NamedTuple):
+class ArgumentElements(NamedTuple):
     """Elements of an argument, by their flat index."""
 
     name: str
@@ -34,11 +34,11 @@ class Place(NamedTuple):
 class Pair(NamedTuple):
     """What an op compares: elements of an argument with elements of another, or with fixed numbers."""
 
-    first: Place
-    second: Place | Array | float
+    first: ArgumentElements
+    second: ArgumentElements | Array | float
 
 
-Compares = Callable[[Arguments], Iterator[Pair]]
+Compares = Callable[[OpArguments], Iterator[Pair]]
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class Undecided:
     flipped: int = 0
 
 
-def undecided(op: str, exact: Arguments, margin: Mapping[str, Array], other: Mapping[str, Array]) -> Undecided:
+def undecided(op: str, exact: OpArguments, margin: Mapping[str, Array], other: Mapping[str, Array]) -> Undecided:
     """Where the op compares what is nearer than the margins of both sides; `other` are the arguments of another run.
 
     `op` must be in `EDGES`. `margin` and `other` have the tensors among the arguments that carry noise.
@@ -57,7 +57,7 @@ def undecided(op: str, exact: Arguments, margin: Mapping[str, Array], other: Map
     found = Undecided({name: np.zeros(each.shape, bool) for name, each in margin.items()})
     with np.errstate(all="ignore"):
         for pair in EDGES[op](exact):
-            sides = [side for side in pair if isinstance(side, Place) and side.name in margin]
+            sides = [side for side in pair if isinstance(side, ArgumentElements) and side.name in margin]
             gap, there = (_gap(pair, values) for values in (exact, {**exact, **other}))
             reach = sum((side.of(margin) for side in sides), np.zeros(()))
             close = (np.abs(gap) <= reach) & (reach > 0)
@@ -67,23 +67,23 @@ def undecided(op: str, exact: Arguments, margin: Mapping[str, Array], other: Map
     return found
 
 
-def _gap(pair: Pair, arguments: Arguments) -> Array:
-    first, second = (side.of(arguments) if isinstance(side, Place) else side for side in pair)
+def _gap(pair: Pair, arguments: OpArguments) -> Array:
+    first, second = (side.of(arguments) if isinstance(side, ArgumentElements) else side for side in pair)
     return np.asarray(first - second)
 
 
 # --- what ops compare
 
 
-def _all(arguments: Arguments, name: str) -> Place:
+def _all(arguments: OpArguments, name: str) -> ArgumentElements:
     array: Array = arguments[name]
-    return Place(name, np.arange(array.size).reshape(array.shape))
+    return ArgumentElements(name, np.arange(array.size).reshape(array.shape))
 
 
 def _with(*numbers: float, name: str = "self") -> Compares:
     """Every element with fixed numbers."""
 
-    def pairs(given: Arguments) -> Iterator[Pair]:
+    def pairs(given: OpArguments) -> Iterator[Pair]:
         for number in numbers:
             yield Pair(_all(given, name), number)
 
@@ -93,7 +93,7 @@ def _with(*numbers: float, name: str = "self") -> Compares:
 def _with_arguments(*names: str, name: str = "self") -> Compares:
     """Every element with other arguments, which are numbers, tensors that fit or not given."""
 
-    def pairs(given: Arguments) -> Iterator[Pair]:
+    def pairs(given: OpArguments) -> Iterator[Pair]:
         for other in names:
             bound = given.get(other)
             if isinstance(bound, np.ndarray):
@@ -104,22 +104,22 @@ def _with_arguments(*names: str, name: str = "self") -> Compares:
     return pairs
 
 
-def _broadcast(given: Arguments, first: str, second: str) -> Pair:
+def _broadcast(given: OpArguments, first: str, second: str) -> Pair:
     one, two = np.broadcast_arrays(_all(given, first).at, _all(given, second).at)
-    return Pair(Place(first, one), Place(second, two))
+    return Pair(ArgumentElements(first, one), ArgumentElements(second, two))
 
 
 def _steps(offset: float, divisor: str = "") -> Compares:
     """Every element with the nearest of the numbers offset, offset ± 1, …; counted in units of a divisor, if any."""
 
-    def pairs(given: Arguments) -> Iterator[Pair]:
+    def pairs(given: OpArguments) -> Iterator[Pair]:
         unit = np.asarray(given[divisor] if divisor else 1.0, np.float64)
         yield Pair(_all(given, "self"), (np.rint(given["self"] / unit - offset) + offset) * unit)
 
     return pairs
 
 
-def _order(given: Arguments) -> Iterator[Pair]:
+def _order(given: OpArguments) -> Iterator[Pair]:
     """Along an axis (or all of them) every element with the next larger one; given two tensors, these."""
     if given.get("other") is not None:
         yield _broadcast(given, "self", "other")
@@ -129,7 +129,7 @@ def _order(given: Arguments) -> Iterator[Pair]:
     kept = [axis for axis in range(x.ndim) if axis not in axes]
     flat = _all(given, "self").at.transpose(*kept, *axes).reshape(-1, int(np.prod([x.shape[axis] for axis in axes])))
     ordered = np.take_along_axis(flat, np.argsort(x.reshape(-1)[flat], axis=1, kind="stable"), 1)
-    yield Pair(Place("self", ordered[:, 1:]), Place("self", ordered[:, :-1]))
+    yield Pair(ArgumentElements("self", ordered[:, 1:]), ArgumentElements("self", ordered[:, :-1]))
 
 
 def _axes(dim: Any, rank: int) -> Sequence[int]:
@@ -140,13 +140,16 @@ def _axes(dim: Any, rank: int) -> Sequence[int]:
 def _windows(rank: int) -> Compares:
     """Every element with all that may share a pooling window with it, over the last axes."""
 
-    def pairs(given: Arguments) -> Iterator[Pair]:
+    def pairs(given: OpArguments) -> Iterator[Pair]:
         place = _all(given, "self").at
         sizes, apart = _each(given["kernel_size"], rank), _each(given.get("dilation") or 1, rank)
         for steps in product(*(range(1 - size, size) for size in sizes)):
             if steps > (0,) * rank:  # each pair once
                 shifts = [step * wide for step, wide in zip(steps, apart, strict=True)]
-                yield Pair(Place("self", _cut(place, shifts)), Place("self", _cut(place, [-shift for shift in shifts])))
+                yield Pair(
+                    ArgumentElements("self", _cut(place, shifts)),
+                    ArgumentElements("self", _cut(place, [-shift for shift in shifts])),
+                )
 
     return pairs
 

@@ -20,7 +20,7 @@ from assay.ir import dtypes
 from assay.ir.dtypes import Array, DType
 from assay.ir.graph import Graph, Node, Value
 from assay.ops.registry import OPS, widen
-from assay.targets.reference.interpreter import Kernel, Mode, make_kernel
+from assay.targets.reference.interpreter import Mode, NodeFunction, node_function
 
 PAIRS = 3
 """Pairs of runs in which results are moved: in the first all one way, then at random; each time also the other way."""
@@ -61,8 +61,8 @@ def noise_of(graph: Graph, values: Mapping[Value, Any], seed: int) -> dict[Value
     }
 
 
-def _kernels(graph: Graph, mode: Mode) -> list[tuple[Node, Kernel]]:
-    return [(node, make_kernel(OPS[node.op], node, mode)) for node in graph.nodes]
+def _kernels(graph: Graph, mode: Mode) -> list[tuple[Node, NodeFunction]]:
+    return [(node, node_function(OPS[node.op], node, mode)) for node in graph.nodes]
 
 
 class _Mover:
@@ -83,7 +83,7 @@ class _Mover:
 
 
 def _run(
-    graph: Graph, values: Mapping[Value, Any], kernels: Sequence[tuple[Node, Kernel]], mover: _Mover | None
+    graph: Graph, values: Mapping[Value, Any], kernels: Sequence[tuple[Node, NodeFunction]], mover: _Mover | None
 ) -> dict[Value, Any]:
     """All values of one run; those that a failing node would have given are missing."""
     given = {value: values[value] for value in (*graph.inputs, *graph.constants)}

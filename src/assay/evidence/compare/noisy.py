@@ -65,7 +65,7 @@ _EXACT = frozenset(
 """Ops that move or choose numbers and never round."""
 
 
-class Call(NamedTuple):
+class EdgeCall(NamedTuple):
     """A call of an op with an edge, with its arguments by name: tensors as f64 arrays, everything else as it is."""
 
     op: str
@@ -81,13 +81,13 @@ class Seeing(TorchDispatchMode):
 
     def __init__(self) -> None:
         cast(Any, super()).__init__()
-        self.calls: list[Call] = []
+        self.calls: list[EdgeCall] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         op = func.overloadpacket.__name__.removesuffix("_")
         if op in EDGES and _has_floats(args):
             given = named_arguments(func, args, kwargs or {})
-            self.calls.append(Call(op, {name: _kept(value) for name, value in given.items()}))
+            self.calls.append(EdgeCall(op, {name: _kept(value) for name, value in given.items()}))
         return func(*args, **(kwargs or {}))
 
 
@@ -102,12 +102,12 @@ def named_arguments(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     return {**given, **{each.name: value for each, value in zip(schema, args, strict=False)}, **kwargs}
 
 
-def flips(plain: Sequence[Call], noisy: Sequence[Sequence[Call]]) -> list[str]:
+def flips(plain: Sequence[EdgeCall], noisy: Sequence[Sequence[EdgeCall]]) -> list[str]:
     """For each noisy run the first op that chose otherwise than the plain run did, or that it alone ran; else empty."""
     return [_first_flip(plain, run, noisy) for run in noisy]
 
 
-def _first_flip(plain: Sequence[Call], run: Sequence[Call], noisy: Sequence[Sequence[Call]]) -> str:
+def _first_flip(plain: Sequence[EdgeCall], run: Sequence[EdgeCall], noisy: Sequence[Sequence[EdgeCall]]) -> str:
     for at, call in enumerate(plain):
         alike = [each[at] for each in noisy if len(each) > at and _comparable(each[at], call)]
         if at >= len(run) or not _comparable(run[at], call):
@@ -121,7 +121,7 @@ def _first_flip(plain: Sequence[Call], run: Sequence[Call], noisy: Sequence[Sequ
     return run[len(plain)].op if len(run) > len(plain) else ""
 
 
-def _comparable(one: Call, two: Call) -> bool:
+def _comparable(one: EdgeCall, two: EdgeCall) -> bool:
     return one.op == two.op and {k: x.shape for k, x in one.tensors().items()} == {
         k: x.shape for k, x in two.tensors().items()
     }

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
-from assay.evidence.conformance.run import Outcome, excuse
+from assay.evidence.conformance.run import ConformanceRun, excuse
 from assay.evidence.conformance.suite import KINDS
 from assay.evidence.engines import engine
 from assay.evidence.marks import has_place, put_between
@@ -27,7 +27,7 @@ This page is generated: do not edit it.
 """
 
 
-def write_page(path: Path, outcome: Outcome, command: str) -> None:
+def write_page(path: Path, outcome: ConformanceRun, command: str) -> None:
     """Write the page, and the table of counts into the README beside its folder if that has a place for it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page(outcome, command), encoding="utf-8")
@@ -36,12 +36,12 @@ def write_page(path: Path, outcome: Outcome, command: str) -> None:
         put_between(readme, _BEGIN, _END, counts_table(outcome))
 
 
-def page(outcome: Outcome, command: str) -> str:
+def page(outcome: ConformanceRun, command: str) -> str:
     """The whole page as Markdown. All but its last section is the same for the same results."""
     return "\n".join(_page(outcome, command)) + "\n"
 
 
-def _page(outcome: Outcome, command: str) -> Iterator[str]:
+def _page(outcome: ConformanceRun, command: str) -> Iterator[str]:
     yield _INTRODUCTION
     yield "```sh"
     yield command
@@ -59,7 +59,7 @@ def _page(outcome: Outcome, command: str) -> Iterator[str]:
     yield from _times(outcome)
 
 
-def counts_table(outcome: Outcome) -> str:
+def counts_table(outcome: ConformanceRun) -> str:
     """The counts of passed cases by kind, one row for each engine."""
     kinds = [kind for kind in KINDS if any(kind in outcome.counts(name) for name in outcome.engines)]
     lines = [f"| | {' | '.join(kinds)} | all |", f"|---|{'---:|' * (len(kinds) + 1)}"]
@@ -71,11 +71,11 @@ def counts_table(outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def _title(outcome: Outcome, name: str) -> str:
+def _title(outcome: ConformanceRun, name: str) -> str:
     return f"{name} {outcome.engines[name]}"
 
 
-def _failures(outcome: Outcome, name: str) -> Iterator[str]:
+def _failures(outcome: ConformanceRun, name: str) -> Iterator[str]:
     failed = [record for record in outcome.of(name) if not record.passed]
     yield ""
     yield f"## Not passed by {name}"
@@ -92,7 +92,7 @@ def _failures(outcome: Outcome, name: str) -> Iterator[str]:
         yield f"| {record.name} | {record.kind} | {record.status} | {_cell(why)} |"
 
 
-def _fallbacks(outcome: Outcome, name: str) -> Iterator[str]:
+def _fallbacks(outcome: ConformanceRun, name: str) -> Iterator[str]:
     """What a target leaves to the oracle; nothing is said of the oracle itself and of peers."""
     causes = Counter(cause for record in outcome.of(name) for cause in dict.fromkeys(record.fallbacks))
     if not causes:
@@ -114,7 +114,7 @@ def _cell(text: str) -> str:
     return flat if len(flat) <= 200 else flat[:199] + "…"
 
 
-def _times(outcome: Outcome) -> Iterator[str]:
+def _times(outcome: ConformanceRun) -> Iterator[str]:
     yield ""
     yield f"## Times of the run of {datetime.datetime.now(datetime.UTC):%Y-%m-%d}"
     yield ""

@@ -15,9 +15,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from assay.evidence.attempts import Attempt, Isolated, attempt
+from assay.evidence.attempts import Attempt, IsolatedAttempts, attempt
 from assay.evidence.compare.arrays import closeness
-from assay.evidence.conformance.suite import KINDS, Case, Content, official_cases
+from assay.evidence.conformance.suite import KINDS, Content, SuiteCase, official_cases
 from assay.evidence.engines import Engine, engine
 from assay.ir import dtypes
 from assay.ir.dtypes import Array
@@ -27,7 +27,7 @@ _BF16_RELATIVE = 2.0**-6
 
 
 @dataclass(frozen=True, slots=True)
-class Limitation:
+class SuiteLimitation:
     """Cases whose expected outputs no target of Assay gives, and why. Tests and the page both read this list."""
 
     pattern: str
@@ -39,7 +39,7 @@ class Limitation:
 
 
 LIMITATIONS = (
-    Limitation(
+    SuiteLimitation(
         r"test_bernoulli(_double|_seed)?(_expanded)?",
         "random: the expected outputs are draws of NumPy's generator, which ONNX does not prescribe",
     ),
@@ -47,7 +47,7 @@ LIMITATIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class CaseResult:
     """What became of one case with one engine; `status` is one of DESIGN's status words.
 
     `fallbacks` are the nodes with floats that a target left to the oracle, each as its op and the reason.
@@ -72,20 +72,20 @@ class Record:
         return {"record": "case", **asdict(self)}
 
 
-def excuse(record: Record) -> Limitation | None:
+def excuse(record: CaseResult) -> SuiteLimitation | None:
     """The known limitation that explains a result that differs, if there is one."""
     known = (limit for limit in LIMITATIONS if limit.covers(record.name))
     return next(known, None) if record.status == "fail_accuracy" else None
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ConformanceRun:
     """All records of a run; `engines` are its columns, with their versions."""
 
     engines: Mapping[str, str]
-    records: Sequence[Record] = field(default_factory=list[Record])
+    records: Sequence[CaseResult] = field(default_factory=list[CaseResult])
 
-    def of(self, name: str) -> list[Record]:
+    def of(self, name: str) -> list[CaseResult]:
         """The records of one engine."""
         return [record for record in self.records if record.engine == name]
 
@@ -109,7 +109,7 @@ class Outcome:
             spent[record.kind] += record.seconds
         return spent
 
-    def surprises(self) -> list[Record]:
+    def surprises(self) -> list[CaseResult]:
         """What is not as it should be on Assay's own targets: whatever does not pass and is not a known
         limitation. Those excuse other results alone, not a failure to run."""
         own = {name for name in self.engines if engine(name).options is not None}
@@ -121,9 +121,9 @@ def run_conformance(
     contains: str = "",
     *,
     kinds: Sequence[str] = KINDS,
-    watch: Callable[[Record, int, int], None] | None = None,
+    watch: Callable[[CaseResult, int, int], None] | None = None,
     timeout: float = 600.0,
-) -> Outcome:
+) -> ConformanceRun:
     """Run the suite, or the cases of it with `contains` in their name, on every engine named in `specs`.
 
     `watch` sees each record as it is made, and how many there are of how many. Peers run in processes of their own,
@@ -132,17 +132,19 @@ def run_conformance(
     engines = [engine(spec) for spec in specs]
     versions = {who.name: who.version() for who in engines}
     cases = official_cases(contains, kinds)
-    records: list[Record] = []
+    records: list[CaseResult] = []
     for record in _records(engines, cases, timeout):
         records.append(record)
         if watch is not None:
             watch(record, len(records), len(cases) * len(engines))
-    return Outcome(versions, records)
+    return ConformanceRun(versions, records)
 
 
-def _records(engines: Sequence[Engine], cases: Sequence[Case], timeout: float) -> Iterator[Record]:
+def _records(engines: Sequence[Engine], cases: Sequence[SuiteCase], timeout: float) -> Iterator[CaseResult]:
     with ExitStack() as stack:
-        workers = {who.name: stack.enter_context(Isolated(who.name, timeout)) for who in engines if who.options is None}
+        workers = {
+            who.name: stack.enter_context(IsolatedAttempts(who.name, timeout)) for who in engines if who.options is None
+        }
         for case in cases:
             content = case.read()
             feeds = [each.feeds for each in content.sets]
@@ -152,16 +154,16 @@ def _records(engines: Sequence[Engine], cases: Sequence[Case], timeout: float) -
                 yield judged(case, content, who.name, tried)
 
 
-def judged(case: Case, content: Content, who: str, tried: Attempt) -> Record:
+def judged(case: SuiteCase, content: Content, who: str, tried: Attempt) -> CaseResult:
     """The record of an attempt at a case: what it gave, compared with what was expected."""
     if tried.outputs is None:
-        return Record(case.name, case.kind, who, tried.status, tried.stage, tried.reason, tried.seconds)
+        return CaseResult(case.name, case.kind, who, tried.status, tried.stage, tried.reason, tried.seconds)
     reason = _first_mismatch(case, content, tried.outputs)
     status = "pass" if reason is None else "fail_accuracy"
-    return Record(case.name, case.kind, who, status, "compare", reason or "", tried.seconds, tried.fallbacks)
+    return CaseResult(case.name, case.kind, who, status, "compare", reason or "", tried.seconds, tried.fallbacks)
 
 
-def _first_mismatch(case: Case, content: Content, outputs: Sequence[Mapping[str, Any]]) -> str | None:
+def _first_mismatch(case: SuiteCase, content: Content, outputs: Sequence[Mapping[str, Any]]) -> str | None:
     if not content.sets:
         return "the case has no data"
     for each, given in zip(content.sets, outputs, strict=True):

@@ -35,7 +35,7 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class SuiteCase:
     """One case; `rtol` and `atol` are the suite's own for it."""
 
     name: str
@@ -45,17 +45,17 @@ class Case:
     read: Callable[[], Content]
 
 
-def official_cases(contains: str = "", kinds: Sequence[str] = KINDS) -> list[Case]:
+def official_cases(contains: str = "", kinds: Sequence[str] = KINDS) -> list[SuiteCase]:
     """The cases of these kinds in the installed onnx package whose name has `contains` in it, in a fixed order."""
     from onnx.backend.test.loader import load_model_tests
 
-    cases: list[Case] = []
+    cases: list[SuiteCase] = []
     for kind in kinds:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the suite's own arithmetic overflows on purpose
             tests = load_model_tests(kind="real" if kind == "light" else kind)
         chosen = sorted((test for test in tests if contains in test.name), key=lambda test: test.name)
-        cases.extend(Case(t.name, kind, t.rtol, t.atol, partial(_READERS.get(kind, _stored), t)) for t in chosen)
+        cases.extend(SuiteCase(t.name, kind, t.rtol, t.atol, partial(_READERS.get(kind, _stored), t)) for t in chosen)
     return cases
 
 

@@ -22,7 +22,7 @@ from assay.ir.types import TensorType
 from assay.ops import CORE
 from assay.ops.builder import Builder
 from assay.ops.registry import OpDef, Sample
-from assay.targets.reference.interpreter import make_kernel
+from assay.targets.reference.interpreter import node_function
 
 Rng = np.random.Generator
 Values = dict[Value, Any]
@@ -43,7 +43,7 @@ class NotComputed(Exception):
 
 
 @dataclass(frozen=True)
-class Case:
+class GraphCase:
     """A graph with the values of its inputs and, by the oracle, of all the rest."""
 
     graph: Graph
@@ -66,7 +66,7 @@ def compute(nodes: Iterable[Node], values: Values) -> None:
         arguments = [None if value is None else values[value] for value in node.inputs]
         try:
             with np.errstate(all="ignore"):
-                results = make_kernel(CORE[node.op], node, "exact")(arguments)
+                results = node_function(CORE[node.op], node, "exact")(arguments)
         except Exception as error:
             raise NotComputed(node.op, error) from error
         values.update(zip(node.outputs, results, strict=True))
@@ -94,9 +94,9 @@ def _tensor_samples(definition: OpDef) -> bool:
     return any(True for _ in definition.samples(np.random.default_rng(0), definition.main_dtypes[0]))
 
 
-def random_case(rng: Rng, ops: Sequence[str] | None = None, steps: int | None = None) -> Case:
+def random_case(rng: Rng, ops: Sequence[str] | None = None, steps: int | None = None) -> GraphCase:
     """A graph of `steps` ops (by default 1 to 8), not counting those that adapt arguments."""
-    grower = Grower(rng)
+    grower = GraphGrower(rng)
     palette = COMMON if rng.random() < 0.6 else dtypes.ALL
     left = steps or int(rng.integers(1, 9))
     while left > 0 or not grower.builder.nodes:
@@ -105,7 +105,7 @@ def random_case(rng: Rng, ops: Sequence[str] | None = None, steps: int | None = 
     return grower.case()
 
 
-class Grower:
+class GraphGrower:
     """A graph that grows op by op. `pool` holds what arguments may be taken from."""
 
     def __init__(self, rng: Rng) -> None:
@@ -128,13 +128,13 @@ class Grower:
         results = self.emit(name, *arguments, **sample.attrs)
         self.pool.extend(value for value in results if self.values[value].size <= LARGEST)
 
-    def case(self) -> Case:
+    def case(self) -> GraphCase:
         """What has grown; what no node uses is an output."""
         nodes = self.builder.nodes
         consumed = {value for node in nodes for value in node.inputs}
         outputs = [value for node in nodes for value in node.outputs if value not in consumed]
         used = [value for value in self.inputs if value in consumed]
-        return pruned(Case(self.builder.finish("fuzz", used, outputs), self.values))
+        return pruned(GraphCase(self.builder.finish("fuzz", used, outputs), self.values))
 
     def emit(self, name: str, *arguments: Any, **attrs: Any) -> tuple[Value, ...]:
         """Add one op and compute it; NotComputed if that fails."""
@@ -233,7 +233,7 @@ def _expands(shape: tuple[int, ...], target: tuple[int, ...]) -> bool:
 # --- cutting
 
 
-def pruned(case: Case) -> Case:
+def pruned(case: GraphCase) -> GraphCase:
     """The case without what no output needs."""
     needed = set(case.graph.outputs)
     kept: list[Node] = []
@@ -244,7 +244,7 @@ def pruned(case: Case) -> Case:
     return _case(case, kept, [value for value in case.graph.inputs if value in needed], case.graph.outputs)
 
 
-def without(case: Case, dropped: Iterable[Node]) -> Case:
+def without(case: GraphCase, dropped: Iterable[Node]) -> GraphCase:
     """The case with the results of some nodes as inputs instead. All that no node uses any more are outputs."""
     gone = set(dropped)
     kept = [node for node in case.graph.nodes if node not in gone]
@@ -255,27 +255,27 @@ def without(case: Case, dropped: Iterable[Node]) -> Case:
     return _case(case, kept, given, outputs)
 
 
-def alone(case: Case, node: Node) -> Case:
+def alone(case: GraphCase, node: Node) -> GraphCase:
     """Just one node, fed with what it gets in the case."""
     return without(case, [other for other in case.graph.nodes if other is not node])
 
 
-def with_inputs(case: Case, replaced: Mapping[Value, Any]) -> Case:
+def with_inputs(case: GraphCase, replaced: Mapping[Value, Any]) -> GraphCase:
     """The case with other values for some inputs; NotComputed where that does not do."""
     values = {**{v: case.values[v] for v in (*case.graph.inputs, *case.graph.constants)}, **replaced}
     compute(case.graph.nodes, values)
-    return Case(case.graph, values)
+    return GraphCase(case.graph, values)
 
 
-def with_constants(case: Case, fixed: Sequence[Value]) -> Case:
+def with_constants(case: GraphCase, fixed: Sequence[Value]) -> GraphCase:
     """The case with some of its inputs as constants."""
     graph = case.graph
     constants = {**{value: case.values[value] for value in fixed}, **graph.constants}
     inputs = tuple(value for value in graph.inputs if value not in fixed)
-    return Case(Graph(graph.name, inputs, graph.outputs, graph.nodes, constants), case.values)
+    return GraphCase(Graph(graph.name, inputs, graph.outputs, graph.nodes, constants), case.values)
 
 
-def _case(case: Case, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value]) -> Case:
+def _case(case: GraphCase, nodes: Sequence[Node], inputs: Sequence[Value], outputs: Sequence[Value]) -> GraphCase:
     used = {value for node in nodes for value in node.inputs if value is not None}
     constants = {value: array for value, array in case.graph.constants.items() if value in used or value in outputs}
-    return Case(Graph(case.graph.name, tuple(inputs), tuple(outputs), tuple(nodes), constants), case.values)
+    return GraphCase(Graph(case.graph.name, tuple(inputs), tuple(outputs), tuple(nodes), constants), case.values)

@@ -21,7 +21,7 @@ Applies = Callable[[Node, Sequence[Any]], bool]
 
 
 @dataclass(frozen=True)
-class Deviation:
+class GraphDeviation:
     """What onnxruntime is not asked, and why."""
 
     ops: tuple[str, ...]
@@ -102,25 +102,33 @@ def _splits_nothing(node: Node, inputs: Sequence[Any]) -> bool:
     return node.attrs["delimiter"] != "" and bool(np.any(inputs[0] == ""))
 
 
-DEVIATIONS: tuple[Deviation, ...] = (
-    Deviation(("cast",), "ONNX leaves a float beyond the range of an integer undefined", _out_of_range),
-    Deviation(("cast",), "onnxruntime rounds floats to 4-bit integers, to wider ones it truncates", _to_tiny_integers),
-    Deviation(("cast",), "ONNX does not say how many digits a number has as text", _to_text),
-    Deviation(("pow",), "ONNX leaves a negative power of the integer 0 undefined", _zero_to_negative_power),
-    Deviation(("sign",), "onnxruntime's Sign of NaN is 0 in f16 and bf16", _both(_has_nan, _of("f16", "bf16"))),
-    Deviation(("gather", "window"), "onnxruntime's Gather copies but the first of a block of strings", _blocks_of_text),
-    Deviation(("matmul",), "onnxruntime's MatMul fails on empty unsigned integers", _both(_empty, _of("u32", "u64"))),
-    Deviation(("gelu_tanh",), "ONNX's own body of Gelu has its constants in f32", _of("f64")),
-    Deviation(("quantize_linear",), "onnxruntime divides in f32, ONNX in the dtype of the scale", _f16_to_integers),
-    Deviation(("quantize_linear",), "onnxruntime ignores the zero point of tiny floats", _tiny_zero_point),
-    Deviation(("grid_sample",), "onnxruntime clamps what a cubic kernel reads differently", _cubic_outside),
-    Deviation(("dft",), "onnxruntime reads values beyond the half spectrum that is asked for", _long_spectrum),
-    Deviation(("dft",), "onnxruntime inverts with factors in f32", _both(_inverts, _of("f64"))),
-    Deviation(("resize",), "onnxruntime truncates integers, ONNX's evaluator rounds them", _blends_integers),
-    Deviation(("rnn", "gru", "lstm"), "onnxruntime gives zeros as the last state of an empty sequence", _empty),
-    Deviation(("string_split",), "onnxruntime splits an empty string into no parts at all", _splits_nothing),
-    Deviation(("unique",), "onnxruntime aborts the process on empty slices", _empty),
-    Deviation(("unique",), "onnxruntime takes everything beside NaN for equal", _has_nan),
+DEVIATIONS: tuple[GraphDeviation, ...] = (
+    GraphDeviation(("cast",), "ONNX leaves a float beyond the range of an integer undefined", _out_of_range),
+    GraphDeviation(
+        ("cast",), "onnxruntime rounds floats to 4-bit integers, to wider ones it truncates", _to_tiny_integers
+    ),
+    GraphDeviation(("cast",), "ONNX does not say how many digits a number has as text", _to_text),
+    GraphDeviation(("pow",), "ONNX leaves a negative power of the integer 0 undefined", _zero_to_negative_power),
+    GraphDeviation(("sign",), "onnxruntime's Sign of NaN is 0 in f16 and bf16", _both(_has_nan, _of("f16", "bf16"))),
+    GraphDeviation(
+        ("gather", "window"), "onnxruntime's Gather copies but the first of a block of strings", _blocks_of_text
+    ),
+    GraphDeviation(
+        ("matmul",), "onnxruntime's MatMul fails on empty unsigned integers", _both(_empty, _of("u32", "u64"))
+    ),
+    GraphDeviation(("gelu_tanh",), "ONNX's own body of Gelu has its constants in f32", _of("f64")),
+    GraphDeviation(
+        ("quantize_linear",), "onnxruntime divides in f32, ONNX in the dtype of the scale", _f16_to_integers
+    ),
+    GraphDeviation(("quantize_linear",), "onnxruntime ignores the zero point of tiny floats", _tiny_zero_point),
+    GraphDeviation(("grid_sample",), "onnxruntime clamps what a cubic kernel reads differently", _cubic_outside),
+    GraphDeviation(("dft",), "onnxruntime reads values beyond the half spectrum that is asked for", _long_spectrum),
+    GraphDeviation(("dft",), "onnxruntime inverts with factors in f32", _both(_inverts, _of("f64"))),
+    GraphDeviation(("resize",), "onnxruntime truncates integers, ONNX's evaluator rounds them", _blends_integers),
+    GraphDeviation(("rnn", "gru", "lstm"), "onnxruntime gives zeros as the last state of an empty sequence", _empty),
+    GraphDeviation(("string_split",), "onnxruntime splits an empty string into no parts at all", _splits_nothing),
+    GraphDeviation(("unique",), "onnxruntime aborts the process on empty slices", _empty),
+    GraphDeviation(("unique",), "onnxruntime takes everything beside NaN for equal", _has_nan),
 )
 """What onnxruntime is not asked; the first row that applies counts."""
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from assay.errors import AssayError
-from assay.evidence.fuzz.graph_cases import Case, alone, with_constants, without
+from assay.evidence.fuzz.graph_cases import GraphCase, alone, with_constants, without
 from assay.evidence.fuzz.graph_deviations import DEVIATIONS, REFUSALS
 from assay.ir import dtypes
 from assay.ir.dims import symbol
@@ -39,7 +39,7 @@ KINDS = (NOT_SAID, NOT_DONE, DEVIATES)
 
 
 @dataclass(frozen=True)
-class Answer:
+class PeerAnswer:
     """What a peer makes of a case: the values that it computed, and the nodes that it left out.
 
     `failure` says how it failed where it should not have.
@@ -55,7 +55,7 @@ class Peer(Protocol):
 
     name: str
 
-    def ask(self, case: Case) -> Answer:
+    def ask(self, case: GraphCase) -> PeerAnswer:
         """Compute what can be computed of the case; never raises."""
         ...
 
@@ -63,9 +63,9 @@ class Peer(Protocol):
 # --- the oracle in other ways
 
 
-def _reference(case: Case, graph: Graph) -> Answer:
+def _reference(case: GraphCase, graph: Graph) -> PeerAnswer:
     results = ReferenceTarget().compile(graph).run(case.inputs)
-    return Answer(dict(zip(case.graph.outputs, results, strict=True)))
+    return PeerAnswer(dict(zip(case.graph.outputs, results, strict=True)))
 
 
 class Decomposed:
@@ -73,12 +73,12 @@ class Decomposed:
 
     name = "decomposed"
 
-    def ask(self, case: Case) -> Answer:
+    def ask(self, case: GraphCase) -> PeerAnswer:
         """Lower every composite, then run."""
         try:
             return _reference(case, lower(case.graph, decomposed=True))
         except Exception as error:
-            return Answer(failure=_told(error))
+            return PeerAnswer(failure=_described(error))
 
 
 class Symbolic:
@@ -86,13 +86,13 @@ class Symbolic:
 
     name = "symbolic"
 
-    def ask(self, case: Case) -> Answer:
+    def ask(self, case: GraphCase) -> PeerAnswer:
         """Lower with a symbol for each dim of an input, then run."""
         try:
             facts = [Fact(_symbolic(value, f"d{i}")) for i, value in enumerate(case.graph.inputs)]
             return _reference(case, lower(case.graph, facts, decomposed=True))
         except Exception as error:
-            return Answer(failure=_told(error))
+            return PeerAnswer(failure=_described(error))
 
 
 def _symbolic(value: Value, name: str) -> TensorType:
@@ -101,7 +101,7 @@ def _symbolic(value: Value, name: str) -> TensorType:
     return TensorType(value.type.dtype, shape and tuple(symbol(f"{name}_{i}") for i in range(len(shape))))
 
 
-def _told(error: Exception) -> str:
+def _described(error: Exception) -> str:
     return str(error) if isinstance(error, AssayError) else f"{type(error).__name__}: {error}"
 
 
@@ -116,7 +116,7 @@ class Reimported:
 
     name = "reimported"
 
-    def ask(self, case: Case) -> Answer:
+    def ask(self, case: GraphCase) -> PeerAnswer:
         """Export what can be exported, import and lower it again, run."""
         left_out: list[LeftOut] = []
         while case.graph.nodes:
@@ -125,19 +125,19 @@ class Reimported:
                 return self._run(case, outcome, left_out)
             left_out.append(outcome)
             case = without(case, [outcome.node])
-        return Answer(left_out=left_out)
+        return PeerAnswer(left_out=left_out)
 
-    def _run(self, case: Case, model: bytes, left_out: Sequence[LeftOut]) -> Answer:
+    def _run(self, case: GraphCase, model: bytes, left_out: Sequence[LeftOut]) -> PeerAnswer:
         from assay.frontends.onnx import load
 
         try:
             results = ReferenceTarget().compile(lower(load(model))).run(case.inputs)
         except Exception as error:
-            return Answer(left_out=left_out, failure=_told(error))
-        return Answer(dict(zip(case.graph.outputs, results, strict=True)), left_out)
+            return PeerAnswer(left_out=left_out, failure=_described(error))
+        return PeerAnswer(dict(zip(case.graph.outputs, results, strict=True)), left_out)
 
 
-def _export(case: Case, opset: int) -> bytes | LeftOut:
+def _export(case: GraphCase, opset: int) -> bytes | LeftOut:
     """The graph as an ONNX model; or a node that ONNX cannot say."""
     from assay.frontends.onnx.export import NotInOnnx, export_graph
 
@@ -147,7 +147,7 @@ def _export(case: Case, opset: int) -> bytes | LeftOut:
         return LeftOut(case.graph.nodes[refusal.index], NOT_SAID, refusal.message)
 
 
-class OnnxRuntime:
+class OnnxRuntimePeer:
     """onnxruntime on the CPU, its graph optimizations switched off; Missing if it is not installed."""
 
     name = "onnxruntime"
@@ -155,9 +155,9 @@ class OnnxRuntime:
     def __init__(self) -> None:
         require("onnxruntime")
 
-    def ask(self, case: Case) -> Answer:
+    def ask(self, case: GraphCase) -> PeerAnswer:
         """The answer in the first of `OPSETS` that leaves nothing out, else the one that leaves out the least."""
-        answers: list[Answer] = []
+        answers: list[PeerAnswer] = []
         for opset in OPSETS:
             answer = self._ask(case, opset)
             if answer.failure or not answer.left_out:
@@ -165,22 +165,22 @@ class OnnxRuntime:
             answers.append(answer)
         return min(answers, key=lambda answer: len(answer.left_out))
 
-    def _ask(self, case: Case, opset: int) -> Answer:
+    def _ask(self, case: GraphCase, opset: int) -> PeerAnswer:
         """Export what can be exported, leave out what onnxruntime declines, run the rest."""
         left_out = [row for node in case.graph.nodes if (row := _deviation(node, case))]
         part = without(case, [row.node for row in left_out]) if left_out else case
         while part.graph.nodes:
             outcome = _attempt(part, opset)
             if isinstance(outcome, str):
-                return Answer(left_out=left_out, failure=outcome)
+                return PeerAnswer(left_out=left_out, failure=outcome)
             if isinstance(outcome, dict):
-                return Answer(outcome, left_out)
+                return PeerAnswer(outcome, left_out)
             left_out.append(outcome)
             part = without(part, [outcome.node])
-        return Answer(left_out=left_out)
+        return PeerAnswer(left_out=left_out)
 
 
-def _attempt(case: Case, opset: int) -> dict[Value, Any] | LeftOut | str:
+def _attempt(case: GraphCase, opset: int) -> dict[Value, Any] | LeftOut | str:
     """The outputs; or a node to leave out; or what went wrong."""
     from assay.evidence.peers import open_onnxruntime, run_onnxruntime
 
@@ -199,7 +199,7 @@ def _attempt(case: Case, opset: int) -> dict[Value, Any] | LeftOut | str:
 _NODE = re.compile(r"(?:[Nn]ode with name '|Name:'|Node \(|in node \(|node:')(\d+)\.")
 
 
-def _declined(case: Case, opset: int, message: str) -> LeftOut | str:
+def _declined(case: GraphCase, opset: int, message: str) -> LeftOut | str:
     """The node that onnxruntime declines; or the message, where it is none of those that are known."""
     reason = next((reason for pattern, reason in REFUSALS.items() if re.search(pattern, message)), None)
     if reason is None:
@@ -217,7 +217,7 @@ def _dtypes(node: Node) -> str:
     return ", ".join(dict.fromkeys(kinds))
 
 
-def _deviation(node: Node, case: Case) -> LeftOut | None:
+def _deviation(node: Node, case: GraphCase) -> LeftOut | None:
     """Why this node is not asked of onnxruntime, None if it is."""
     inputs = [None if value is None else case.values[value] for value in node.inputs]
     if any(x is not None and dtypes.of(x).kind == "complex" for x in inputs):
@@ -230,5 +230,5 @@ PEERS: dict[str, Callable[[], Peer]] = {
     "decomposed": Decomposed,
     "symbolic": Symbolic,
     "reimported": Reimported,
-    "onnxruntime": OnnxRuntime,
+    "onnxruntime": OnnxRuntimePeer,
 }

@@ -19,7 +19,7 @@ from assay.errors import NotFound
 from assay.evidence.compare.arrays import Closeness
 from assay.evidence.compare.noise import Noise, noise_of
 from assay.evidence.fuzz.graph_cases import (
-    Case,
+    GraphCase,
     NotComputed,
     alone,
     pruned,
@@ -28,7 +28,7 @@ from assay.evidence.fuzz.graph_cases import (
     with_inputs,
     without,
 )
-from assay.evidence.fuzz.graph_peers import DEVIATES, KINDS, PEERS, Answer, Peer
+from assay.evidence.fuzz.graph_peers import DEVIATES, KINDS, PEERS, Peer, PeerAnswer
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.printer import print_graph
 
@@ -39,7 +39,7 @@ ALL_PEERS = tuple(PEERS)
 
 
 @dataclass(frozen=True)
-class Finding:
+class GraphFinding:
     """A disagreement, shrunk: `text` is a graph without inputs that shows it, `ops` are those in it."""
 
     peer: str
@@ -69,7 +69,7 @@ class Tally:
 
 
 @dataclass
-class FuzzReport:
+class GraphFuzzReport:
     """What came of a run. `ok` only if there was no disagreement at all, and something was compared."""
 
     seed: int
@@ -78,7 +78,7 @@ class FuzzReport:
     seconds: float = 0.0
     ops: Counter[str] = field(default_factory=Counter[str])
     peers: dict[str, Tally] = field(default_factory=dict[str, Tally])
-    findings: list[Finding] = field(default_factory=list[Finding])
+    findings: list[GraphFinding] = field(default_factory=list[GraphFinding])
 
     @property
     def ok(self) -> bool:
@@ -117,13 +117,13 @@ def run_fuzz(
     progress: Progress | None = None,
     ops: Sequence[str] | None = None,
     first: int = 0,
-) -> FuzzReport:
+) -> GraphFuzzReport:
     """Compare `peers` with the oracle on `count` random graphs from number `first` on, made of `ops` if any are named.
 
     Graph number i depends on `seed` and i alone. NotFound for a peer that does not exist.
     """
     asked = [_peer(name) for name in peers]
-    report = FuzzReport(seed, peers={peer.name: Tally() for peer in asked})
+    report = GraphFuzzReport(seed, peers={peer.name: Tally() for peer in asked})
     started = time.perf_counter()
     for index in range(count):
         _one(report, first + index, asked, ops)
@@ -133,7 +133,7 @@ def run_fuzz(
     return report
 
 
-def make_case(seed: int, index: int, ops: Sequence[str] | None = None) -> Case:
+def make_case(seed: int, index: int, ops: Sequence[str] | None = None) -> GraphCase:
     """Graph number `index` of a run; NotComputed if an op's reference fails on it."""
     return random_case(np.random.default_rng([seed, index]), ops)
 
@@ -144,12 +144,12 @@ def _peer(name: str) -> Peer:
     return PEERS[name]()
 
 
-def _one(report: FuzzReport, index: int, peers: Sequence[Peer], ops: Sequence[str] | None) -> None:
+def _one(report: GraphFuzzReport, index: int, peers: Sequence[Peer], ops: Sequence[str] | None) -> None:
     report.graphs += 1
     try:
         case = make_case(report.seed, index, ops)
     except NotComputed as failed:
-        report.findings.append(Finding("oracle", index, str(failed), (failed.op,), ""))
+        report.findings.append(GraphFinding("oracle", index, str(failed), (failed.op,), ""))
         return
     report.nodes += len(case.graph.nodes)
     report.ops.update(node.op for node in case.graph.nodes)
@@ -164,7 +164,7 @@ def _one(report: FuzzReport, index: int, peers: Sequence[Peer], ops: Sequence[st
 # --- the verdict
 
 
-def _count(tally: Tally, case: Case, answer: Answer, noise: dict[Value, Noise]) -> None:
+def _count(tally: Tally, case: GraphCase, answer: PeerAnswer, noise: dict[Value, Noise]) -> None:
     for _, kind, reason in answer.left_out:
         tally.left_out[kind][reason] += 1
     if not answer.values:
@@ -183,7 +183,7 @@ def _count(tally: Tally, case: Case, answer: Answer, noise: dict[Value, Noise]) 
         tally.undecided += open_
 
 
-def _disagreement(case: Case, answer: Answer, noise: dict[Value, Noise]) -> str:
+def _disagreement(case: GraphCase, answer: PeerAnswer, noise: dict[Value, Noise]) -> str:
     """How an answer differs from the oracle's by more than the noise; empty if it does not."""
     if answer.failure:
         return answer.failure
@@ -197,20 +197,20 @@ def _disagreement(case: Case, answer: Answer, noise: dict[Value, Noise]) -> str:
 # --- shrinking
 
 
-def _shrunk(peer: Peer, case: Case, index: int) -> Finding:
+def _shrunk(peer: Peer, case: GraphCase, index: int) -> GraphFinding:
     """The disagreement on the least graph that can be found to show it."""
 
-    def shows(smaller: Case) -> str:
+    def shows(smaller: GraphCase) -> str:
         answer = peer.ask(smaller)
         return _disagreement(smaller, answer, noise_of(smaller.graph, smaller.values, index))
 
     least = shrink(case, lambda smaller: bool(shows(smaller)))
     message = shows(least) or "seen once in the whole graph, not in the parts"
     text = print_graph(with_constants(least, least.graph.inputs).graph)
-    return Finding(peer.name, index, message, tuple(sorted({node.op for node in least.graph.nodes})), text)
+    return GraphFinding(peer.name, index, message, tuple(sorted({node.op for node in least.graph.nodes})), text)
 
 
-def shrink(case: Case, shows: Callable[[Case], bool]) -> Case:
+def shrink(case: GraphCase, shows: Callable[[GraphCase], bool]) -> GraphCase:
     """A case as small as can be found of which `shows` still holds.
 
     A single node will often do; else nodes are cut out, their results becoming inputs, one after the other. In the end
@@ -230,7 +230,7 @@ def shrink(case: Case, shows: Callable[[Case], bool]) -> Case:
     return _plain(case, shows)
 
 
-def _smaller(case: Case) -> list[Case]:
+def _smaller(case: GraphCase) -> list[GraphCase]:
     """The case with one output alone, and with one node less."""
     outputs = [_with_outputs(case, [value]) for value in case.graph.outputs] if len(case.graph.outputs) > 1 else []
     return outputs + [without(case, [node]) for node in _last_first(case.graph)]
@@ -240,12 +240,12 @@ def _last_first(graph: Graph) -> list[Node]:
     return list(reversed(graph.nodes)) if len(graph.nodes) > 1 else []
 
 
-def _with_outputs(case: Case, outputs: Sequence[Value]) -> Case:
+def _with_outputs(case: GraphCase, outputs: Sequence[Value]) -> GraphCase:
     graph = case.graph
-    return pruned(Case(Graph(graph.name, graph.inputs, tuple(outputs), graph.nodes, graph.constants), case.values))
+    return pruned(GraphCase(Graph(graph.name, graph.inputs, tuple(outputs), graph.nodes, graph.constants), case.values))
 
 
-def _plain(case: Case, shows: Callable[[Case], bool]) -> Case:
+def _plain(case: GraphCase, shows: Callable[[GraphCase], bool]) -> GraphCase:
     for value in case.graph.inputs:
         array = case.values[value]
         if array.dtype == object:

@@ -10,20 +10,21 @@ from typing import Any
 import numpy as np
 import onnx
 
+from assay.evidence.fuzz.drawing import NotPossible
 from assay.evidence.fuzz.onnx_flow import FLOWS
-from assay.evidence.fuzz.onnx_grow import Declared, Growth, Made, Maker, NotPossible, built, reads
+from assay.evidence.fuzz.onnx_grow import Declared, Growth, Made, NodeMaker, built, reads
 from assay.evidence.fuzz.onnx_layers import LAYERS
 from assay.evidence.fuzz.onnx_shapes import SHAPES
 from assay.ir.dtypes import Array
 
-MAKERS: dict[Maker, float] = {**SHAPES, **LAYERS, **FLOWS}
+MAKERS: dict[NodeMaker, float] = {**SHAPES, **LAYERS, **FLOWS}
 VARIANTS = 3
 """How many sets of sizes one structure is grown with: ordinary ones twice, then such with 0 and 1."""
 _ATTEMPTS = 8
 
 
 @dataclass(frozen=True)
-class Case:
+class OnnxCase:
     """A model of some nodes; each growth knows the values of one set of feeds, the first one has shaped the model."""
 
     growths: tuple[Growth, ...]
@@ -73,7 +74,7 @@ class Case:
         return dims
 
 
-def random_case(seed: int, index: int) -> Case:
+def random_case(seed: int, index: int) -> OnnxCase:
     """Model number `index` of a run: it depends on both numbers alone."""
     growths = [grown((seed, index), variant) for variant in range(VARIANTS)]
     first = growths[0]
@@ -83,7 +84,7 @@ def random_case(seed: int, index: int) -> Case:
     read = {name for node in first.nodes for name in reads(node, first.values)}
     outputs = [name for name in made if name not in read or rng.random() < 0.2]
     style = rng.choice(("known", "known", "named", "nothing", "ranks"))
-    return Case(tuple(alike), tuple(first.nodes), tuple(outputs), style)
+    return OnnxCase(tuple(alike), tuple(first.nodes), tuple(outputs), style)
 
 
 def grown(seed: Sequence[int], variant: int) -> Growth:
@@ -121,28 +122,28 @@ def _is_float(array: Array) -> bool:
 # --- cutting
 
 
-def smaller(case: Case) -> Iterable[Case]:
+def smaller(case: OnnxCase) -> Iterable[OnnxCase]:
     """The case with one feed, with one output, with one node alone, with a node less."""
     if len(case.growths) > 1:
-        yield from (Case((growth,), case.nodes, case.outputs, case.style) for growth in case.growths)
+        yield from (OnnxCase((growth,), case.nodes, case.outputs, case.style) for growth in case.growths)
     if len(case.nodes) > 1:
         yield from (cut(case, [node]) for node in case.nodes)
         yield from (cut(case, [other for other in case.nodes if other is not node]) for node in case.nodes)
     if len(case.outputs) > 1:
-        yield from (Case(case.growths, case.nodes, (name,), case.style) for name in case.outputs)
+        yield from (OnnxCase(case.growths, case.nodes, (name,), case.style) for name in case.outputs)
     if case.style != "known":
-        yield Case(case.growths, case.nodes, case.outputs, "known")
+        yield OnnxCase(case.growths, case.nodes, case.outputs, "known")
 
 
-def cut(case: Case, nodes: Sequence[Made]) -> Case:
+def cut(case: OnnxCase, nodes: Sequence[Made]) -> OnnxCase:
     """Some nodes of the case; what the others made is fed."""
     read = {name for node in nodes for name in reads(node, case.growths[0].values)}
     made = [name for node in nodes for name in node.outputs]
     outputs = tuple(name for name in made if name not in read or name in case.outputs)
-    return Case(case.growths, tuple(nodes), outputs, case.style)
+    return OnnxCase(case.growths, tuple(nodes), outputs, case.style)
 
 
-def unconnected(case: Case) -> list[Case]:
+def unconnected(case: OnnxCase) -> list[OnnxCase]:
     """The parts of a case of which none reads what another makes, as cases of their own."""
     parts: list[list[Made]] = []
     for node in case.nodes:

@@ -29,7 +29,7 @@ _REDUCERS = tuple(
 _LARGEST = (np.iinfo(np.int32).max, np.iinfo(np.int64).max)
 
 
-class Fault(Enum):
+class PeerFault(Enum):
     """What a peer does wrong: it answers where it should, but otherwise, or where it should refuse; it refuses; or
     sometimes this, sometimes that."""
 
@@ -44,7 +44,7 @@ class Deviation:
 
     peers: tuple[str, ...]
     ops: tuple[str, ...]
-    fault: Fault
+    fault: PeerFault
     reason: str
     applies: Applies = lambda attrs, inputs: True
 
@@ -252,7 +252,7 @@ def _leaves_one_pixel(attrs: Attrs, inputs: Inputs) -> bool:
     return crops and any(1 < size < 2 for size in _fractional_sizes(attrs, inputs))
 
 
-ANSWERS, REFUSES, EITHER = Fault
+ANSWERS, REFUSES, EITHER = PeerFault
 
 DEVIATIONS: tuple[Deviation, ...] = (
     Deviation((ORT,), ("Hardmax",), ANSWERS, "onnxruntime overlooks NaN, the largest", _has_nan),

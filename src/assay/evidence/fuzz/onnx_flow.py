@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, TensorProto, helper
 
-from assay.evidence.fuzz.onnx_grow import Drawn, Growth, Maker, NotPossible, drawn
+from assay.evidence.fuzz.drawing import NotPossible
+from assay.evidence.fuzz.onnx_grow import Drawn, Growth, NodeMaker, drawn
 
 _FLOAT, _INT, _BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
@@ -103,5 +104,5 @@ def scan(g: Growth) -> Drawn:
     )
 
 
-FLOWS: dict[Maker, float] = {if_: 1.0, loop: 1.5, scan: 1.0}
+FLOWS: dict[NodeMaker, float] = {if_: 1.0, loop: 1.5, scan: 1.0}
 """How often each is drawn."""

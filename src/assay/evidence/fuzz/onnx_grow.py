@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from assay.evidence.fuzz.drawing import NotPossible
 from assay.ir.dtypes import Array
 
 OPSETS = (18, 20, 21, 22, 23)
@@ -22,10 +23,6 @@ LARGEST = 4000
 """Values of more elements are not used any further."""
 
 FLOATS, INTEGERS = ("float32", "float64", "float16"), ("int64", "int32", "int8", "uint8")
-
-
-class NotPossible(Exception):
-    """What was drawn does not fit what there is."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class Made:
         return helper.make_node(self.op, self.inputs, self.outputs, **self.attrs)
 
 
-Maker: TypeAlias = Callable[["Growth"], "Drawn"]
+NodeMaker: TypeAlias = Callable[["Growth"], "Drawn"]
 """Draws a node."""
 
 

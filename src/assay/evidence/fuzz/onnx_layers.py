@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from assay.evidence.fuzz.onnx_grow import Drawn, Growth, Maker, NotPossible, drawn, is_finite
+from assay.evidence.fuzz.drawing import NotPossible
+from assay.evidence.fuzz.onnx_grow import Drawn, Growth, NodeMaker, drawn, is_finite
 from assay.ir.dtypes import Array
 
 
@@ -355,7 +356,7 @@ def other(g: Growth) -> Drawn:
     return drawn("Col2Im", [x, g.given([4, 4], "int64"), g.given([2, 2], "int64")], strides=[2, 2])
 
 
-LAYERS: dict[Maker, float] = {
+LAYERS: dict[NodeMaker, float] = {
     **dict.fromkeys((matmul, convolution, pooling, resize, norm, recurrent, quantised), 1.5),
     **dict.fromkeys((gemm, einsum, transposed_convolution, softmax, loss, regions), 1.0),
     **dict.fromkeys((global_pooling, grid, signal, attention, other), 0.5),

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 
 import onnx.printer
 
-from assay.evidence.fuzz.onnx_cases import Case, random_case, smaller
+from assay.evidence.fuzz.onnx_cases import OnnxCase, random_case, smaller
 from assay.evidence.fuzz.onnx_deviations import PEERS
-from assay.evidence.fuzz.onnx_verdict import Judged, deviating, judge
-from assay.evidence.fuzz.report import GOOD, Answer, Job, Progress, Report, collected, normal
-from assay.evidence.fuzz.workers import Died
+from assay.evidence.fuzz.onnx_verdict import JudgedModel, deviating, judge
+from assay.evidence.fuzz.report import GOOD, Answer, FuzzJob, FuzzReport, Progress, collected, normal
+from assay.evidence.fuzz.workers import JobDied
 from assay.processes import Handler
 
 TARGETS = ("reference", "cpu")
@@ -30,10 +30,10 @@ def run_onnx(
     first: int = 0,
     processes: int = 2,
     progress: Progress | None = None,
-) -> Report:
+) -> FuzzReport:
     """Run the models `first` to `first + count - 1` of a seed on the targets, and on the peers beside them."""
     return collected(
-        Report("ONNX models", seed),
+        FuzzReport("ONNX models", seed),
         service,
         _note,
         targets=targets,
@@ -45,8 +45,8 @@ def run_onnx(
     )
 
 
-def _note(report: Report, job: Job, answer: Answer | Died) -> None:
-    if not isinstance(answer, Died):
+def _note(report: FuzzReport, job: FuzzJob, answer: Answer | JobDied) -> None:
+    if not isinstance(answer, JobDied):
         report.add(job, answer)
     elif answer.doing in PEERS:
         report.count += 1
@@ -62,17 +62,17 @@ def service() -> Handler:
     """What a process runs."""
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
-    return Runner().run
+    return ModelRunner().run
 
 
-class Runner:
+class ModelRunner:
     """Runs models; a fault is shrunk if few like it were seen before."""
 
     def __init__(self, shrunk: int = SHRUNK) -> None:
         self._shrunk = shrunk
         self._seen: Counter[str] = Counter()
 
-    def run(self, job: Job, doing: Callable[[str], None] = lambda what: None) -> Answer:
+    def run(self, job: FuzzJob, doing: Callable[[str], None] = lambda what: None) -> Answer:
         """One model on every target."""
         doing(PEERS[0])  # what nobody else can compute on the way, it is asked
         case = random_case(job.seed, job.index)
@@ -82,7 +82,7 @@ class Runner:
         why = [f"{peer}: {text}" for peer, reasons in deviating(case, case.growths[0]).items() for text in reasons]
         return Answer(tuple(rows), tuple(traits), tuple(case.ops), tuple(why))
 
-    def _told(self, case: Case, target: str, found: Judged, targets: Sequence[str]) -> tuple[str, str, str]:
+    def _told(self, case: OnnxCase, target: str, found: JudgedModel, targets: Sequence[str]) -> tuple[str, str, str]:
         if found.status in GOOD:
             return found.status, "", ""
         key = f"{found.status} {normal(found.message)}"
@@ -92,7 +92,7 @@ class Runner:
         return found.status, f"feed {found.feed}: {found.message}", text_of(case)
 
 
-def shrunk(case: Case, target: str, found: Judged, targets: Sequence[str]) -> tuple[Case, Judged]:
+def shrunk(case: OnnxCase, target: str, found: JudgedModel, targets: Sequence[str]) -> tuple[OnnxCase, JudgedModel]:
     """The least case found that shows a fault of the same kind."""
     tried = True
     while tried:
@@ -105,7 +105,7 @@ def shrunk(case: Case, target: str, found: Judged, targets: Sequence[str]) -> tu
     return case, found
 
 
-def text_of(case: Case) -> str:
+def text_of(case: OnnxCase) -> str:
     """The model and what it is fed, as text."""
     lines = [onnx.printer.to_text(case.proto())]
     for growth in case.growths:

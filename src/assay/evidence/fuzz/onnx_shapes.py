@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto, helper
 
-from assay.evidence.fuzz.onnx_grow import FLOATS, Drawn, Growth, Maker, NotPossible, drawn
+from assay.evidence.fuzz.drawing import NotPossible
+from assay.evidence.fuzz.onnx_grow import FLOATS, Drawn, Growth, NodeMaker, drawn
 from assay.ir.dtypes import Array
 
 _ANY = ("float32", "int64", "bool", "int32", "float64", "uint8")
@@ -402,7 +403,7 @@ def sequence(g: Growth) -> Drawn:
     return g.pick(rows)()
 
 
-SHAPES: dict[Maker, float] = {
+SHAPES: dict[NodeMaker, float] = {
     **dict.fromkeys((reshape, squeeze, unsqueeze, transpose, expand, concat, split, gather, reduction, binary), 1.5),
     **dict.fromkeys((slice_, pad, top_k, range_, elementwise, scatter_elements, scatter_nd, gather_nd), 2.0),
     **dict.fromkeys((flatten, tile, gather_elements, one_hot, eye_like, trilu, cumulative, arg, shape), 1.0),

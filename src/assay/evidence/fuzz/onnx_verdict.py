@@ -11,8 +11,8 @@ import numpy as np
 
 from assay.errors import AssayError
 from assay.evidence.compare.arrays import closeness, epsilon
-from assay.evidence.fuzz.onnx_cases import Case, unconnected
-from assay.evidence.fuzz.onnx_deviations import DECLINED, DEVIATIONS, ORT, PEERS, Deviation, Fault
+from assay.evidence.fuzz.onnx_cases import OnnxCase, unconnected
+from assay.evidence.fuzz.onnx_deviations import DECLINED, DEVIATIONS, ORT, PEERS, Deviation, PeerFault
 from assay.evidence.fuzz.onnx_grow import Growth, Made, reads
 from assay.evidence.reasons import summary
 from assay.ir import dtypes
@@ -34,7 +34,7 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedModel:
     """What became of a model on one target."""
 
     status: str
@@ -42,7 +42,9 @@ class Judged:
     feed: int = 0
 
 
-def judge(case: Case, targets: Sequence[str], doing: Callable[[str], None] = lambda what: None) -> dict[str, Judged]:
+def judge(
+    case: OnnxCase, targets: Sequence[str], doing: Callable[[str], None] = lambda what: None
+) -> dict[str, JudgedModel]:
     """The verdict for each target.
 
     A peer that cannot run one part of a model has an opinion on the others all the same: where something is found in
@@ -61,7 +63,7 @@ def judge(case: Case, targets: Sequence[str], doing: Callable[[str], None] = lam
     return found
 
 
-def _said(case: Case, targets: Sequence[str], doing: Callable[[str], None]) -> dict[str, list[Said]]:
+def _said(case: OnnxCase, targets: Sequence[str], doing: Callable[[str], None]) -> dict[str, list[Said]]:
     model = case.proto().SerializeToString()
     said = {name: _asked(name, model, case, doing) for name in (*PEERS, *targets)}
     doing("")
@@ -69,11 +71,11 @@ def _said(case: Case, targets: Sequence[str], doing: Callable[[str], None]) -> d
 
 
 def _same_alone(
-    case: Case,
+    case: OnnxCase,
     feed: int,
     target: str,
     said: Mapping[str, Sequence[Said]],
-    parts: Sequence[Case],
+    parts: Sequence[OnnxCase],
     apart: Sequence[Mapping[str, Sequence[Said]]],
 ) -> bool:
     """Whether a target makes the same of a model as of its parts: the same results, or an error somewhere."""
@@ -84,7 +86,7 @@ def _same_alone(
     return not any(difference(part, each.results, whole.results, part.outputs) for part, each in pairs)
 
 
-def _asked(name: str, model: bytes, case: Case, doing: Callable[[str], None]) -> list[Said]:
+def _asked(name: str, model: bytes, case: OnnxCase, doing: Callable[[str], None]) -> list[Said]:
     from assay.evidence.engines import engine
 
     doing(name)
@@ -130,7 +132,7 @@ def _failed(name: str, error: Exception) -> Said:
 # --- the verdict
 
 
-def deviating(case: Case, growth: Growth) -> dict[str, set[str]]:
+def deviating(case: OnnxCase, growth: Growth) -> dict[str, set[str]]:
     """For each peer why what it says of some values may not count."""
     return {peer: {row.reason for node in case.nodes for row in _rows(node, growth, peer)} for peer in PEERS}
 
@@ -139,27 +141,27 @@ def _rows(node: Made, growth: Growth, peer: str) -> list[Deviation]:
     return [row for row in DEVIATIONS if node.op in row.ops and peer in row.peers and _applies(row, node, growth)]
 
 
-def judged_outputs(case: Case, growth: Growth) -> dict[str, list[str]]:
+def judged_outputs(case: OnnxCase, growth: Growth) -> dict[str, list[str]]:
     """For each peer the outputs that follow from no node to which it gives another answer than the standard."""
     return {peer: _judged_outputs(case, growth, peer) for peer in PEERS}
 
 
-def _judged_outputs(case: Case, growth: Growth, peer: str) -> list[str]:
+def _judged_outputs(case: OnnxCase, growth: Growth, peer: str) -> list[str]:
     doubtful: set[str] = set()
     for node in case.nodes:
-        wrong = any(row.fault is not Fault.REFUSES for row in _rows(node, growth, peer))
+        wrong = any(row.fault is not PeerFault.REFUSES for row in _rows(node, growth, peer))
         if wrong or doubtful.intersection(reads(node, growth.values)):
             doubtful.update(node.outputs)
     return [name for name in case.outputs if name not in doubtful]
 
 
-def refusal_counts(case: Case, growth: Growth, peer: str) -> bool:
+def refusal_counts(case: OnnxCase, growth: Growth, peer: str) -> bool:
     """Whether nothing that is known of a peer explains that it refuses a model: there is neither a node that it
     refuses, nor one to which it gives another answer that a later node reads."""
     read = {name for node in case.nodes for name in reads(node, growth.values)}
     for node in case.nodes:
         rows = _rows(node, growth, peer)
-        if any(row.fault is not Fault.ANSWERS for row in rows) or (rows and read.intersection(node.outputs)):
+        if any(row.fault is not PeerFault.ANSWERS for row in rows) or (rows and read.intersection(node.outputs)):
             return False
     return True
 
@@ -171,7 +173,7 @@ def _applies(row: Deviation, node: Made, growth: Growth) -> bool:
         return False
 
 
-def _verdict(case: Case, target: str, said: Mapping[str, Sequence[Said]], targets: Sequence[str]) -> Judged:
+def _verdict(case: OnnxCase, target: str, said: Mapping[str, Sequence[Said]], targets: Sequence[str]) -> JudgedModel:
     checked = outvoted = False
     for feed, growth in enumerate(case.growths):
         peers = _counting(case, growth, {name: said[name][feed] for name in PEERS})
@@ -179,10 +181,10 @@ def _verdict(case: Case, target: str, said: Mapping[str, Sequence[Said]], target
         others = [said[other][feed] for other in targets if other != target]
         found = _typed(mine) or _against_targets(case, mine, others) or _against_peers(case, mine, peers)
         if found is not None and found[0] != OUTVOTED:
-            return Judged(*found, feed)
+            return JudgedModel(*found, feed)
         outvoted = outvoted or found is not None
         checked = checked or bool(peers)
-    return Judged(OUTVOTED if outvoted else "pass" if checked else "no peer")
+    return JudgedModel(OUTVOTED if outvoted else "pass" if checked else "no peer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,7 @@ class _Peer:
     whole: bool
 
 
-def _counting(case: Case, growth: Growth, said: Mapping[str, Said]) -> dict[str, _Peer]:
+def _counting(case: OnnxCase, growth: Growth, said: Mapping[str, Said]) -> dict[str, _Peer]:
     """The peers that have an opinion. One that deviates somewhere counts for what does not follow from that, and
     nothing can be said of what it refuses without reason."""
     found: dict[str, _Peer] = {}
@@ -212,7 +214,7 @@ def _typed(mine: Said) -> tuple[str, str] | None:
     return "untyped error", summary(mine.error)
 
 
-def _against_peers(case: Case, mine: Said, peers: Mapping[str, _Peer]) -> tuple[str, str] | None:
+def _against_peers(case: OnnxCase, mine: Said, peers: Mapping[str, _Peer]) -> tuple[str, str] | None:
     raised = {name: peer.said.error for name, peer in peers.items() if peer.said.error is not None}
     able = [name for name, peer in peers.items() if peer.whole and peer.said.error is None]
     if mine.error is not None:
@@ -225,7 +227,7 @@ def _against_peers(case: Case, mine: Said, peers: Mapping[str, _Peer]) -> tuple[
     return min((each for each in found if each is not None), key=lambda each: each[0] == OUTVOTED, default=None)
 
 
-def _voted(case: Case, output: str, mine: Said, peers: Mapping[str, _Peer]) -> tuple[str, str] | None:
+def _voted(case: OnnxCase, output: str, mine: Said, peers: Mapping[str, _Peer]) -> tuple[str, str] | None:
     """What peers say of one output."""
     told = {
         name: difference(case, mine.results, peer.said.results, [output])
@@ -242,7 +244,7 @@ def _voted(case: Case, output: str, mine: Said, peers: Mapping[str, _Peer]) -> t
     return "wrong", against
 
 
-def _against_targets(case: Case, mine: Said, others: Sequence[Said]) -> tuple[str, str] | None:
+def _against_targets(case: OnnxCase, mine: Said, others: Sequence[Said]) -> tuple[str, str] | None:
     """Targets agree with each other, in refusing too."""
     for other in others:
         if (mine.error is None) != (other.error is None):
@@ -253,7 +255,7 @@ def _against_targets(case: Case, mine: Said, others: Sequence[Said]) -> tuple[st
 
 
 def difference(
-    case: Case, mine: Mapping[str, Any] | None, theirs: Mapping[str, Any], outputs: Sequence[str] | None = None
+    case: OnnxCase, mine: Mapping[str, Any] | None, theirs: Mapping[str, Any], outputs: Sequence[str] | None = None
 ) -> str:
     """How results differ by more than rounding, of all outputs or of some; empty if they do not."""
     step = 1.0 if any(op in _QUANTISED for op in case.ops) else 0.0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from assay.evidence.fuzz.workers import Died, answers
+from assay.evidence.fuzz.workers import JobDied, answers
 from assay.processes import Handler
 
 
@@ -27,7 +27,7 @@ rounding decides a choice; onnxruntime agrees and onnx's reference evaluator alo
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class FuzzJob:
     """The number of a program or model and the targets that it is run on."""
 
     seed: int
@@ -66,7 +66,7 @@ class Finding:
 
 
 @dataclass
-class Report:
+class FuzzReport:
     """What a run found. `statuses` counts by target and status, `why` the reasons of those that are not ours."""
 
     kind: str
@@ -84,7 +84,7 @@ class Report:
         """True if nothing was found, and something passed on every target."""
         return not self.findings and all(counts["pass"] for counts in self.statuses.values()) and bool(self.statuses)
 
-    def add(self, job: Job, answer: Answer) -> None:
+    def add(self, job: FuzzJob, answer: Answer) -> None:
         """Count what became of one."""
         self.count += 1
         self.traits.update(answer.traits)
@@ -95,7 +95,7 @@ class Report:
             if status not in GOOD:
                 self.findings.append(Finding(job.index, target, status, message, source))
 
-    def died(self, job: Job, answer: Died, source: str) -> None:
+    def died(self, job: FuzzJob, answer: JobDied, source: str) -> None:
         """Count one whose process ended or was ended."""
         self.count += 1
         target = answer.doing or "outside of all targets"
@@ -130,9 +130,9 @@ class Report:
 
 
 def collected(
-    report: Report,
+    report: FuzzReport,
     service: Callable[[], Handler],
-    note: Callable[[Report, Job, Answer | Died], None],
+    note: Callable[[FuzzReport, FuzzJob, Answer | JobDied], None],
     *,
     targets: Sequence[str],
     first: int,
@@ -140,11 +140,11 @@ def collected(
     processes: int,
     timeout: float,
     progress: Progress | None,
-) -> Report:
+) -> FuzzReport:
     """The report of the programs or models `first` to `first + count - 1` of its seed: `service` runs them in processes
     of their own, each for `timeout` seconds at most, and `note` enters what came of one."""
     started = time.perf_counter()
-    jobs = [Job(report.seed, first + index, tuple(targets)) for index in range(count)]
+    jobs = [FuzzJob(report.seed, first + index, tuple(targets)) for index in range(count)]
     for done, (job, answer) in enumerate(answers(service, jobs, processes=processes, timeout=timeout), start=1):
         note(report, job, answer)
         if progress is not None:

@@ -17,8 +17,9 @@ from typing import Any, cast
 
 import torch
 
+from assay.evidence.fuzz.drawing import NotPossible
 from assay.evidence.fuzz.torch_plain import PLAIN
-from assay.evidence.fuzz.torch_program import PREAMBLE, Leaf, Role, Size, Step, names_in
+from assay.evidence.fuzz.torch_program import PREAMBLE, ProgramInput, Role, Size, Statement, names_in
 
 _torch = cast(Any, torch)
 
@@ -30,10 +31,6 @@ STATIC = (1, 2, 3, 4, 5, 8, 9)
 _ROLES: tuple[Role, ...] = ("parameter", "buffer", "argument")
 
 _FIELD = re.compile(r"\{([^{}]*)\}")
-
-
-class NotPossible(Exception):
-    """What was drawn does not fit what there is."""
 
 
 @dataclass
@@ -54,14 +51,14 @@ def kind_of(value: Any) -> str:
     return "b" if value.dtype is torch.bool else "i"
 
 
-class Grower:
+class ProgramGrower:
     """A program that grows. `worlds[0]` is the one whose shapes decide what is drawn."""
 
     def __init__(self, rng: random.Random, sizes: Sequence[dict[str, int]], *, grad: bool) -> None:
         self.rng, self.grad = rng, grad
         self.worlds = [World(dict(each)) for each in sizes]
-        self.leaves: list[Leaf] = []
-        self.steps: list[Step] = []
+        self.leaves: list[ProgramInput] = []
+        self.steps: list[Statement] = []
         self.anchor, self.axis = "", 0
         self._count = 0
         self._rebuild()
@@ -192,7 +189,7 @@ class Grower:
     def add_leaf(self, role: Role, text: str) -> str:
         """A new leaf, as `forward` names it."""
         prefix = {"argument": "x", "parameter": "p", "buffer": "b", "module": "m"}[role]
-        leaf = Leaf(f"{prefix}{self._number()}", role, text)
+        leaf = ProgramInput(f"{prefix}{self._number()}", role, text)
         self.leaves.append(leaf)
         for index, world in enumerate(self.worlds):
             self._make_leaf(leaf, world, index)
@@ -201,7 +198,7 @@ class Grower:
     def add(self, text: str, results: int = 1) -> None:
         """Take a statement if eager runs it; NotPossible if not. `results` is how many names it binds, 0 for none."""
         makes = tuple(f"v{self._number()}" for _ in range(results))
-        step = Step(f"{', '.join(makes)} = {text}" if makes else text, makes)
+        step = Statement(f"{', '.join(makes)} = {text}" if makes else text, makes)
         failed = [world for world in self._alive() if not self._runs(step, world)]
         kept_failing = (
             failed and failed[-1] is not self.worlds[0] and self.worlds[0] not in failed and self.chance(0.03)
@@ -220,7 +217,7 @@ class Grower:
         self._count += 1
         return self._count - 1
 
-    def _make_leaf(self, leaf: Leaf, world: World, index: int) -> None:
+    def _make_leaf(self, leaf: ProgramInput, world: World, index: int) -> None:
         _torch.manual_seed(1000 * index + int(leaf.name[1:]))
         value = self._evaluated(leaf.text, world)
         if leaf.role == "parameter":
@@ -248,7 +245,7 @@ class Grower:
             except Exception as error:
                 raise NotPossible(str(error)) from error
 
-    def _runs(self, step: Step, world: World) -> bool:
+    def _runs(self, step: Statement, world: World) -> bool:
         _torch.manual_seed(1)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -258,7 +255,7 @@ class Grower:
                 return False
         return True
 
-    def _is_good(self, step: Step) -> bool:
+    def _is_good(self, step: Statement) -> bool:
         """Whether all that a statement made or wrote is small, quiet and, where asked for, can be differentiated."""
         names = step.makes or tuple(names_in(step.text))
         for world in self._alive():
@@ -358,28 +355,28 @@ _REDUCED = ("{0}.flatten(0, 1)", "{0}.sum({1})", "{0}.select({1}, -1)", "{0}.fla
 # --- the fields of templates
 
 
-def _axis(g: Grower) -> str:
+def _axis(g: ProgramGrower) -> str:
     rank = g.value(g.anchor).dim()
     g.axis = g.rng.randrange(max(rank, 1))
     return str(g.axis - rank if rank and g.chance(0.4) else g.axis)
 
 
-def _other_axis(g: Grower) -> str:
+def _other_axis(g: ProgramGrower) -> str:
     rank = g.value(g.anchor).dim()
     return str(g.pick([axis for axis in range(rank) if axis != g.axis]))
 
 
-def _axes(g: Grower) -> str:
+def _axes(g: ProgramGrower) -> str:
     rank = g.value(g.anchor).dim()
     return f"({_listed(g.rng.sample(range(rank), g.rng.randint(1, max(rank, 1))))},)" if rank else "()"
 
 
-def _order(g: Grower) -> str:
+def _order(g: ProgramGrower) -> str:
     rank = g.value(g.anchor).dim()
     return _listed(g.rng.sample(range(rank), rank)) or "()"
 
 
-def _like(g: Grower) -> str:
+def _like(g: ProgramGrower) -> str:
     """A number, or a tensor of the anchor's kind that broadcasts with it."""
     anchor = g.value(g.anchor)
     if g.chance(0.15):
@@ -395,7 +392,7 @@ def _broadcasts(first: Sequence[int], second: Sequence[int]) -> bool:
     return all(a == b or 1 in (a, b) for a, b in zip(reversed(first), reversed(second), strict=False))
 
 
-def _same(g: Grower) -> str:
+def _same(g: ProgramGrower) -> str:
     """A tensor of the anchor's shape and dtype."""
     anchor = g.value(g.anchor)
     fitting = g.tensors(lambda t: t.dtype is anchor.dtype and t.shape == anchor.shape)
@@ -405,37 +402,37 @@ def _same(g: Grower) -> str:
     return text if g.value(text).dtype is anchor.dtype else f"{text}.to({anchor.dtype})"
 
 
-def _mask(g: Grower) -> str:
+def _mask(g: ProgramGrower) -> str:
     return g.pick((f"({g.anchor} > 0)", f"({g.anchor} == {g.anchor})", "")) or g.leaf(g.sizes(g.anchor), "b")
 
 
-def _variable(g: Grower) -> str:
+def _variable(g: ProgramGrower) -> str:
     """A tensor that is written to: mostly of floats."""
     kind = g.pick("fffib")
     g.anchor = g.pick(g.tensors(lambda t: kind_of(t) == kind))
     return g.anchor
 
 
-def _parameter(g: Grower) -> str:
+def _parameter(g: ProgramGrower) -> str:
     g.anchor = g.pick([leaf.used for leaf in g.leaves if leaf.role == "parameter"])
     return g.anchor
 
 
-def _number(g: Grower) -> str:
+def _number(g: ProgramGrower) -> str:
     return str(g.pick((0.5, -1.0, 2.0, 0.0, 1e-3, 3.0, -0.25)))
 
 
-def _index(g: Grower) -> str:
+def _index(g: ProgramGrower) -> str:
     """A few places along the anchor's axis, some counted from its end."""
     size = g.size(g.anchor, g.axis)
     return g.leaf([g.pick((1, 3, 4))] if g.chance(0.7) else [2, 2], "i", low=g.pick((0, f"-{size}")), high=size)
 
 
-def _plain_index(g: Grower) -> str:
+def _plain_index(g: ProgramGrower) -> str:
     return g.leaf([g.pick((1, 3, 4))], "i", low=0, high=g.size(g.anchor, g.axis))
 
 
-def _index_like(g: Grower) -> str:
+def _index_like(g: ProgramGrower) -> str:
     """Places along the anchor's axis for each element of a tensor like the anchor."""
     sizes = g.sizes(g.anchor)
     if sizes and g.chance(0.4):
@@ -443,13 +440,13 @@ def _index_like(g: Grower) -> str:
     return g.leaf(sizes, "i", low=0, high=g.size(g.anchor, g.axis) if sizes else 1)
 
 
-def _slices(g: Grower) -> str:
+def _slices(g: ProgramGrower) -> str:
     rank = g.value(g.anchor).dim()
     rows = ("1:", ":-1", "::2", ":2", "-2:", ":", "0", "-1", "None", "..., None", "1:1", ":100")
     return ", ".join(g.rng.choice(rows) for _ in range(g.rng.randint(1, max(rank, 1)))).replace("..., None, ...", "...")
 
 
-def _shape(g: Grower) -> str:
+def _shape(g: ProgramGrower) -> str:
     """A shape of as many elements as the anchor's."""
     shape = g.shape(g.anchor)
     flat = math.prod(shape)
@@ -463,24 +460,24 @@ def _shape(g: Grower) -> str:
     return f"{divisor}, -1" if g.chance(0.5) else f"-1, {divisor}"
 
 
-def _expanded(g: Grower) -> str:
+def _expanded(g: ProgramGrower) -> str:
     """A shape that the anchor expands to."""
     sizes = [g.pick((2, 3)) if size == 1 else "-1" for size in g.shape(g.anchor)]
     return _listed([*([g.pick((1, 2, 3))] if g.chance(0.6) or not sizes else []), *sizes])
 
 
-def _dtype(g: Grower) -> str:
+def _dtype(g: ProgramGrower) -> str:
     kinds = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool")
     return f"torch.{g.rng.choices(kinds, (4, 3, 1, 1, 3, 2, 1, 1, 2))[0]}"
 
 
-def _length(g: Grower) -> str:
+def _length(g: ProgramGrower) -> str:
     """A size as source: a number, or a size of the anchor."""
     shape = g.shape(g.anchor)
     return f"{g.anchor}.shape[{g.rng.randrange(len(shape))}]" if shape and g.chance(0.6) else str(g.pick((0, 1, 3, 5)))
 
 
-def _strides(g: Grower) -> str:
+def _strides(g: ProgramGrower) -> str:
     """Shape, strides and offset within the anchor's memory."""
     total = g.value(g.anchor).untyped_storage().nbytes() // max(g.value(g.anchor).element_size(), 1)
     rank = g.rng.randint(1, 3)
@@ -492,7 +489,7 @@ def _strides(g: Grower) -> str:
     return f"({_listed(shape)},), ({_listed(strides)},)" + (f", {offset}" if offset or g.chance(0.5) else "")
 
 
-FIELDS: dict[str, Callable[[Grower], str]] = {
+FIELDS: dict[str, Callable[[ProgramGrower], str]] = {
     "d": _axis,
     "d2": _other_axis,
     "ds": _axes,

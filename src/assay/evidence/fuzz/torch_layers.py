@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from assay.evidence.fuzz.torch_grow import Grower, NotPossible, kind_of
+from assay.evidence.fuzz.drawing import NotPossible
+from assay.evidence.fuzz.torch_grow import ProgramGrower, kind_of
 from assay.evidence.fuzz.torch_program import Size
 
-Maker = Callable[[Grower], str]
+Maker = Callable[[ProgramGrower], str]
 """Gives the text of a statement or expression, as a template does."""
 
 
-def _image(g: Grower, axes: int) -> str:
+def _image(g: ProgramGrower, axes: int) -> str:
     """A tensor (batch, channels, sizes …) whose channels are a number."""
     fitting = g.tensors(lambda t: kind_of(t) == "f" and t.dim() == 2 + axes)
     if fitting and g.chance(0.6):
@@ -22,27 +23,27 @@ def _image(g: Grower, axes: int) -> str:
     return g.leaf([batch, g.pick((1, 2, 4)), *spatial], "f")
 
 
-def _channels(g: Grower, text: str) -> int:
+def _channels(g: ProgramGrower, text: str) -> int:
     size = g.size(text, 1)
     if isinstance(size, str):
         raise NotPossible("the channels are not a number")
     return size
 
 
-def _weight(g: Grower, sizes: list[int], like: str) -> str:
+def _weight(g: ProgramGrower, sizes: list[int], like: str) -> str:
     """A weight of a layer; without infinities, as the order of arithmetic decides what those become."""
     text = g.leaf(sizes, "f", role=g.pick(("parameter", "parameter", "buffer", "argument")), finite=True)
     wanted = g.value(like).dtype
     return text if g.value(text).dtype is wanted else f"{text}.to({wanted})"
 
 
-def _window(g: Grower, axes: int, names: tuple[str, ...]) -> str:
+def _window(g: ProgramGrower, axes: int, names: tuple[str, ...]) -> str:
     rows = {"stride": (1, 2, 3), "padding": (0, 1, 2), "dilation": (1, 1, 2), "output_padding": (0, 0, 1)}
     found = [f"{name}={g.pick(rows[name])}" for name in names if g.chance(0.6)]
     return "".join(f", {each}" for each in found)
 
 
-def convolution(g: Grower) -> str:
+def convolution(g: ProgramGrower) -> str:
     """A convolution in one to three axes, grouped or not, with or without a bias."""
     axes = g.pick((1, 2, 2, 2, 3))
     x = _image(g, axes)
@@ -55,7 +56,7 @@ def convolution(g: Grower) -> str:
     return f"F.conv{axes}d({x}, {weight}{bias}, groups={groups}{_window(g, axes, ('stride', 'padding', 'dilation'))})"
 
 
-def transposed_convolution(g: Grower) -> str:
+def transposed_convolution(g: ProgramGrower) -> str:
     """A transposed convolution in one to three axes."""
     axes = g.pick((1, 2, 2, 3))
     x = _image(g, axes)
@@ -68,7 +69,7 @@ def transposed_convolution(g: Grower) -> str:
     return f"F.conv_transpose{axes}d({x}, {weight}{bias}, groups={groups}{window})"
 
 
-def pooling(g: Grower) -> str:
+def pooling(g: ProgramGrower) -> str:
     """Max, average, power and adaptive pooling."""
     axes = g.pick((1, 2, 2, 3))
     x = _image(g, axes)
@@ -86,7 +87,7 @@ def pooling(g: Grower) -> str:
     return f"F.max_pool{axes}d({x}, {size}, {stride}, {options}, dilation={g.pick((1, 1, 2, 3))})"
 
 
-def resampling(g: Grower) -> str:
+def resampling(g: ProgramGrower) -> str:
     """`interpolate` in all its modes, to sizes and by scales."""
     axes = g.pick((1, 2, 2, 3))
     x = _image(g, axes)
@@ -97,7 +98,7 @@ def resampling(g: Grower) -> str:
     return f"F.interpolate({x}, {where}, mode='{mode}'{corners})"
 
 
-def patches(g: Grower) -> str:
+def patches(g: ProgramGrower) -> str:
     """`unfold` and `fold` of images."""
     x = _image(g, 2)
     columns = f"F.unfold({x}, {g.pick((1, 2, 3))}, padding={g.pick((0, 1))}, stride={g.pick((1, 2))})"
@@ -106,7 +107,7 @@ def patches(g: Grower) -> str:
     return f"F.fold(F.unfold({x}, 2, stride=2), ({x}.shape[2], {x}.shape[3]), 2, stride=2)"
 
 
-def grids(g: Grower) -> str:
+def grids(g: ProgramGrower) -> str:
     """`grid_sample` with a grid of its own; eager's kernels differ from each other where it is not finite."""
     x = _image(g, 2)
     grid = g.leaf([g.size(x, 0), 3, 2, 2], "f", finite=True)
@@ -114,7 +115,7 @@ def grids(g: Grower) -> str:
     return f"F.grid_sample({x}, {grid}.to({x}.dtype), '{mode}', '{padding}', align_corners={g.chance(0.5)})"
 
 
-def norm(g: Grower) -> str:
+def norm(g: ProgramGrower) -> str:
     """Layer, group, batch, instance and RMS norm, with weights or without."""
     x = _image(g, g.pick((0, 1, 2)))
     channels = _channels(g, x)
@@ -135,7 +136,7 @@ def norm(g: Grower) -> str:
     return f"F.batch_norm({x}, {mean}.float(), {variance}.float().abs() + 1, {', '.join(given)}, training={training})"
 
 
-def product(g: Grower) -> str:
+def product(g: ProgramGrower) -> str:
     """Products of matrices: with weights, with itself, batched, by einsum."""
     x = g.tensor("f", 1, 4)
     last = g.size(x, -1)
@@ -162,7 +163,7 @@ def product(g: Grower) -> str:
     return row.format(x, weight, _weight(g, [out], x) if "{2}" in row else "")
 
 
-def small_product(g: Grower) -> str:
+def small_product(g: ProgramGrower) -> str:
     """`mm`, `bmm`, `addmm`, `mv`, `dot`, `baddbmm` and their like on tensors that fit."""
     rows: dict[str, int] = {
         "torch.mm({0}, {0}.t())": 2,
@@ -191,7 +192,7 @@ def small_product(g: Grower) -> str:
     return row.format(g.tensor("f", rows[row], rows[row]), g.pick((0, 1, 0.5)), g.pick((1, 2)))
 
 
-def attention(g: Grower) -> str:
+def attention(g: ProgramGrower) -> str:
     """Attention of a tensor to itself, causal, masked or neither."""
     x = g.tensor("f", 3, 4)
     way = g.pick(("", ", is_causal=True", f", attn_mask=torch.ones({x}.shape[-2], {x}.shape[-2]).tril().bool()"))
@@ -199,7 +200,7 @@ def attention(g: Grower) -> str:
     return f"F.scaled_dot_product_attention({x}, {x} * 2, {x} + 1{way}{scale})"
 
 
-def classification_loss(g: Grower) -> str:
+def classification_loss(g: ProgramGrower) -> str:
     """`nll_loss` and `cross_entropy` with weights, ignored targets, smoothing and every reduction."""
     axes = g.pick((0, 0, 1, 2))
     x = _image(g, axes)
@@ -214,7 +215,7 @@ def classification_loss(g: Grower) -> str:
     return f"F.cross_entropy({x}, {target}{options}, label_smoothing={g.pick((0.0, 0.0, 0.1))})"
 
 
-def loss(g: Grower) -> str:
+def loss(g: ProgramGrower) -> str:
     """Losses of two tensors of one shape."""
     x = g.fill("{f}")
     other = _twin(g, x)
@@ -230,11 +231,11 @@ def loss(g: Grower) -> str:
     return g.pick(rows).format(x, other, g.pick(("mean", "sum", "none")))
 
 
-def _twin(g: Grower, text: str) -> str:
+def _twin(g: ProgramGrower, text: str) -> str:
     return f"({text}.flip(0) if {text}.dim() else {text} * 2)" if g.chance(0.3) else f"({text} * 0.5 + 1)"
 
 
-def module(g: Grower) -> str:
+def module(g: ProgramGrower) -> str:
     """A layer with parameters of its own."""
     x = g.tensor("f", 2, 3)
     size = g.size(x, -1)
@@ -267,11 +268,11 @@ _BODIES = (
 )
 
 
-def _body(g: Grower, name: str = "a") -> str:
+def _body(g: ProgramGrower, name: str = "a") -> str:
     return g.pick(_BODIES).format(name)
 
 
-def branch(g: Grower) -> str:
+def branch(g: ProgramGrower) -> str:
     """`torch.cond` on data, on sizes, nested, with several operands and results."""
     x = g.tensor("f", 0, 3)
     test = g.pick((f"{x}.sum() > 0", f"{x}.isnan().any()", f"torch.tensor({g.chance(0.5)})", f"({x} > 0.5).all()"))
@@ -286,7 +287,7 @@ def branch(g: Grower) -> str:
     return f"cond({test}, lambda a, c: a * 2 + c, lambda a, c: a - c, ({x}, {x} * 3))"
 
 
-def loop(g: Grower) -> str:
+def loop(g: ProgramGrower) -> str:
     """`while_loop` with a counter, `map` and `scan`."""
     x = g.tensor("f", 1, 3)
     way, count = g.rng.random(), g.pick((0, 1, 3))
@@ -301,14 +302,14 @@ def loop(g: Grower) -> str:
     return f"2: scan(lambda c, a: (c + a, c * a), torch.zeros_like({x}[0]), {x}, reverse={g.chance(0.3)})"
 
 
-def rematerialised(g: Grower) -> str:
+def rematerialised(g: ProgramGrower) -> str:
     """`checkpoint` around arithmetic, with dropout inside or without."""
     x = g.tensor("f", 1, 3)
     drop = g.pick(("{}", "F.dropout({}, 0.5)", "F.dropout({}, 0.3, training=True) * 2"))
     return f"checkpoint(lambda a: {drop.format(_body(g))}, {x}, use_reentrant=False)"
 
 
-def dropped(g: Grower) -> str:
+def dropped(g: ProgramGrower) -> str:
     """Random numbers, drawn as eager draws them."""
     rows = (
         "F.dropout({0}, {1})",

@@ -43,7 +43,7 @@ def names_in(text: str) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Leaf:
+class ProgramInput:
     """Something that a program is given: `text` makes it, in terms of the sizes of a call where it is an argument."""
 
     name: str
@@ -57,7 +57,7 @@ class Leaf:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class Statement:
     """One statement of `forward`; `makes` are the names that it binds, none if it only writes to something."""
 
     text: str
@@ -79,18 +79,18 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class RandomProgram:
     """A program and how it is called. `results` are expressions over the names that statements make."""
 
-    leaves: tuple[Leaf, ...] = ()
-    steps: tuple[Step, ...] = ()
+    leaves: tuple[ProgramInput, ...] = ()
+    steps: tuple[Statement, ...] = ()
     results: tuple[str, ...] = ()
     turns: tuple[Turn, ...] = (Turn(),)
     grad: bool = False
     dynamic: bool = False
 
     @property
-    def arguments(self) -> list[Leaf]:
+    def arguments(self) -> list[ProgramInput]:
         """What `forward` is called with."""
         return [leaf for leaf in self.leaves if leaf.role == "argument"]
 
@@ -119,10 +119,10 @@ class Program:
         yield f"    return [{', '.join(leaf.name for leaf in self.arguments)}]"
 
 
-def pruned(program: Program) -> Program:
+def pruned(program: RandomProgram) -> RandomProgram:
     """The program without results that nobody uses and leaves that nothing mentions; writes stay where they matter."""
     needed = {name for result in program.results for name in names_in(result)}
-    kept: list[Step] = []
+    kept: list[Statement] = []
     for step in reversed(program.steps):
         writes = not step.makes and bool(step.uses & (needed | _lasting(program)))
         if writes or needed.intersection(step.makes):
@@ -137,12 +137,12 @@ def pruned(program: Program) -> Program:
     return replace(program, leaves=leaves, steps=tuple(kept), turns=turns)
 
 
-def _lasting(program: Program) -> set[str]:
+def _lasting(program: RandomProgram) -> set[str]:
     """What keeps a write beyond the call."""
     return {leaf.name for leaf in program.leaves}
 
 
-def _lent(leaves: Sequence[Leaf], needed: set[str]) -> set[str]:
+def _lent(leaves: Sequence[ProgramInput], needed: set[str]) -> set[str]:
     """Arguments that others are made of."""
     found: set[str] = set()
     for leaf in reversed(leaves):
@@ -159,7 +159,7 @@ def _lasts(text: str, present: set[str], results: int) -> bool:
     return names_in(text) <= present and all(int(number) < results for number in _RESULT.findall(text))
 
 
-def namespace(program: Program, **replaced: Any) -> dict[str, Any]:
+def namespace(program: RandomProgram, **replaced: Any) -> dict[str, Any]:
     """What the source defines, with some of its names bound to something else; a module of its own, as dynamo looks
     functions up in theirs."""
     module = sys.modules["program"] = ModuleType("program")
@@ -169,7 +169,7 @@ def namespace(program: Program, **replaced: Any) -> dict[str, Any]:
     return found
 
 
-def reproducer(program: Program, target: str, message: str) -> str:
+def reproducer(program: RandomProgram, target: str, message: str) -> str:
     """A script that shows what eager and Assay make of the program, call by call."""
     heading = "\n".join(f"# {line}" for line in message.splitlines())
     calls = "".join(f"    {(dict(turn.sizes), turn.again, list(turn.after))!r},\n" for turn in program.turns)
@@ -205,7 +205,7 @@ def told(value):
 '''
 
 
-def _call(program: Program, target: str) -> str:
+def _call(program: RandomProgram, target: str) -> str:
     options = f'options={{"target": "{target}", "cache": False}}, dynamic={True if program.dynamic else None}'
     return f"""
 for number, calls in enumerate(zip(play({program.grad}), play({program.grad}, "assay", {options}))):

@@ -6,9 +6,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from assay.evidence.fuzz.torch_grow import Grower, NotPossible, World
+from assay.evidence.fuzz.drawing import NotPossible
+from assay.evidence.fuzz.torch_grow import ProgramGrower, World
 from assay.evidence.fuzz.torch_layers import MAKERS, Maker
-from assay.evidence.fuzz.torch_program import Leaf, Program, Turn, pruned
+from assay.evidence.fuzz.torch_program import ProgramInput, RandomProgram, Turn, pruned
 from assay.evidence.fuzz.torch_templates import FAMILIES
 
 _ATTEMPTS = 12
@@ -42,11 +43,11 @@ _NEW_PARAMETERS = (
 _NEW_BUFFERS = ("model.{} = model.{} * 2",)
 
 
-def random_program(seed: int, index: int) -> Program:
+def random_program(seed: int, index: int) -> RandomProgram:
     """Program number `index` of a run: it depends on both numbers alone."""
     rng = random.Random(f"{seed}.{index}")
     grad, dynamic = rng.random() < 0.5, rng.random() < 1 / 3
-    grower = Grower(rng, _sizes(rng) if dynamic else [{}], grad=grad)
+    grower = ProgramGrower(rng, _sizes(rng) if dynamic else [{}], grad=grad)
     for _ in range(rng.choice((1, 1, 2, 3, 3, 4, 5, 6, 8, 10))):
         add_statement(grower)
     return pruned(_called(grower, dynamic))
@@ -60,7 +61,7 @@ def _sizes(rng: random.Random) -> list[dict[str, int]]:
     return [first, *rng.sample(edges, rng.choice((2, 3)))]
 
 
-def add_statement(grower: Grower) -> None:
+def add_statement(grower: ProgramGrower) -> None:
     """Add one statement that eager takes; none if a dozen attempts fail."""
     names = [*FAMILIES, *MAKERS]
     shares = [*(share for share, _ in FAMILIES.values()), *MAKERS.values()]
@@ -75,7 +76,7 @@ def add_statement(grower: Grower) -> None:
         return
 
 
-def _add(grower: Grower, drawn: str | Maker) -> None:
+def _add(grower: ProgramGrower, drawn: str | Maker) -> None:
     text = grower.fill(grower.pick(FAMILIES[drawn][1])) if isinstance(drawn, str) else drawn(grower)
     count, mark, rest = text.partition(": ")
     if mark and count.isdigit():
@@ -87,13 +88,13 @@ def _add(grower: Grower, drawn: str | Maker) -> None:
 # --- what comes back, and the calls
 
 
-def _called(grower: Grower, dynamic: bool) -> Program:
+def _called(grower: ProgramGrower, dynamic: bool) -> RandomProgram:
     results = _results(grower)
-    program = Program(tuple(grower.leaves), tuple(grower.steps), results, grad=grower.grad, dynamic=dynamic)
+    program = RandomProgram(tuple(grower.leaves), tuple(grower.steps), results, grad=grower.grad, dynamic=dynamic)
     return replace(program, turns=tuple(_turns(grower, program)))
 
 
-def _results(grower: Grower) -> tuple[str, ...]:
+def _results(grower: ProgramGrower) -> tuple[str, ...]:
     rng = grower.rng
     made = [name for step in grower.steps for name in step.makes]
     chosen = made[-1:] + rng.sample(made, min(len(made), rng.choice((0, 0, 1, 2))))
@@ -113,7 +114,7 @@ def _results(grower: Grower) -> tuple[str, ...]:
     return tuple(chosen) or ("torch.ones(2)",)
 
 
-def _valid(grower: Grower, text: str) -> str:
+def _valid(grower: ProgramGrower, text: str) -> str:
     try:
         grower.value(text)
     except NotPossible:
@@ -121,7 +122,7 @@ def _valid(grower: Grower, text: str) -> str:
     return text
 
 
-def _turns(grower: Grower, program: Program) -> list[Turn]:
+def _turns(grower: ProgramGrower, program: RandomProgram) -> list[Turn]:
     """Each set of sizes once, then the first again; at least three calls."""
     rng = grower.rng
     worlds: list[World] = [*grower.worlds, *([grower.worlds[0]] * max(1, 3 - len(grower.worlds)))]
@@ -133,7 +134,7 @@ def _turns(grower: Grower, program: Program) -> list[Turn]:
     return turns
 
 
-def _after(rng: random.Random, program: Program) -> list[str]:
+def _after(rng: random.Random, program: RandomProgram) -> list[str]:
     """What is done between this call and the next."""
     done: list[str] = []
     if rng.random() < 0.7:
@@ -148,6 +149,6 @@ def _after(rng: random.Random, program: Program) -> list[str]:
     return done
 
 
-def _renewal(rng: random.Random, leaf: Leaf) -> str:
+def _renewal(rng: random.Random, leaf: ProgramInput) -> str:
     more: Sequence[str] = _NEW_PARAMETERS if leaf.role == "parameter" else _NEW_BUFFERS
     return rng.choice((*RENEWALS, *more)).replace("{{", "{").replace("}}", "}").replace("{}", leaf.name)

@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from assay.evidence.fuzz.report import Answer, Job, Progress, Report, collected, normal
-from assay.evidence.fuzz.torch_program import Program, reproducer
-from assay.evidence.fuzz.workers import Died
+from assay.evidence.fuzz.report import Answer, FuzzJob, FuzzReport, Progress, collected, normal
+from assay.evidence.fuzz.torch_program import RandomProgram, reproducer
+from assay.evidence.fuzz.workers import JobDied
 from assay.processes import Handler
 
 if TYPE_CHECKING:
-    from assay.evidence.fuzz.torch_verdict import Judged
+    from assay.evidence.fuzz.torch_verdict import JudgedProgram
 
 TARGETS = ("reference", "cpu")
 TIMEOUT = 240.0
@@ -33,10 +33,10 @@ def run_torch(
     first: int = 0,
     processes: int = 2,
     progress: Progress | None = None,
-) -> Report:
+) -> FuzzReport:
     """Run the programs `first` to `first + count - 1` of a seed on the targets, and on eager beside them."""
     return collected(
-        Report("torch programs", seed),
+        FuzzReport("torch programs", seed),
         service,
         _note,
         targets=targets,
@@ -48,14 +48,14 @@ def run_torch(
     )
 
 
-def _note(report: Report, job: Job, answer: Answer | Died) -> None:
-    if isinstance(answer, Died):
+def _note(report: FuzzReport, job: FuzzJob, answer: Answer | JobDied) -> None:
+    if isinstance(answer, JobDied):
         report.died(job, answer, _source_of(job, answer) if answer.doing else "")
     else:
         report.add(job, answer)
 
 
-def _source_of(job: Job, answer: Died) -> str:
+def _source_of(job: FuzzJob, answer: JobDied) -> str:
     """The program that a process died of, which it had made."""
     from assay.evidence.fuzz.torch_random import random_program
 
@@ -72,17 +72,17 @@ def service() -> Handler:
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
-    return Runner().run
+    return ProgramRunner().run
 
 
-class Runner:
+class ProgramRunner:
     """Runs programs; a fault is shrunk if few like it were seen before."""
 
     def __init__(self, shrunk: int = SHRUNK) -> None:
         self._shrunk = shrunk
         self._seen: Counter[tuple[str, str]] = Counter()
 
-    def run(self, job: Job, doing: Callable[[str], None] = lambda what: None) -> Answer:
+    def run(self, job: FuzzJob, doing: Callable[[str], None] = lambda what: None) -> Answer:
         """One program on every target."""
         from assay.evidence.fuzz.torch_random import random_program
         from assay.evidence.fuzz.torch_story import eager_story
@@ -100,7 +100,7 @@ class Runner:
         held = (name for name, holds in traits.items() if holds)
         return Answer(tuple(rows), tuple(held), tuple(_ops(program)), tuple(why))
 
-    def _told(self, program: Program, target: str, judged: Judged) -> tuple[str, str, str]:
+    def _told(self, program: RandomProgram, target: str, judged: JudgedProgram) -> tuple[str, str, str]:
         """(status, message, source) of a verdict."""
         if judged.found is None or judged.status in ("torch", "kink"):
             return judged.status, str(judged.found or ""), ""
@@ -112,7 +112,7 @@ class Runner:
         return "untyped error" if judged.untyped else judged.status, message, reproducer(least, target, message)
 
 
-def _shrunk(program: Program, target: str, judged: Judged) -> tuple[Program, str]:
+def _shrunk(program: RandomProgram, target: str, judged: JudgedProgram) -> tuple[RandomProgram, str]:
     """The least program found that shows a fault of the same kind, and how it shows it."""
     from assay.evidence.fuzz.torch_shrink import shrink
     from assay.evidence.fuzz.torch_story import eager_story
@@ -121,7 +121,7 @@ def _shrunk(program: Program, target: str, judged: Judged) -> tuple[Program, str
     message = str(judged.found)
     raising = any(seen.error is not None for seen in eager_story(program))
 
-    def shows(smaller: Program) -> bool:
+    def shows(smaller: RandomProgram) -> bool:
         nonlocal message
         try:
             expected = eager_story(smaller)
@@ -138,7 +138,7 @@ def _shrunk(program: Program, target: str, judged: Judged) -> tuple[Program, str
     return least, message
 
 
-def _kind(judged: Judged) -> str:
+def _kind(judged: JudgedProgram) -> str:
     """What must stay the same: the kind of difference, and for an error what it says."""
     if judged.found is None:
         return ""
@@ -148,5 +148,5 @@ def _kind(judged: Judged) -> str:
 _OP = re.compile(r"\b(?:torch|F|nn)\.\w+|(?<=\.)\w+(?=\()|\b(?:cond|while_loop|map_|scan|checkpoint)\b")
 
 
-def _ops(program: Program) -> Counter[str]:
+def _ops(program: RandomProgram) -> Counter[str]:
     return Counter(name for step in program.steps for name in _OP.findall(step.text))

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from assay.evidence.fuzz.torch_program import Program, Step, Turn, names_in, pruned
+from assay.evidence.fuzz.torch_program import RandomProgram, Statement, Turn, names_in, pruned
 
 
-def shrink(program: Program, shows: Callable[[Program], bool], seconds: float = 60.0) -> Program:
+def shrink(program: RandomProgram, shows: Callable[[RandomProgram], bool], seconds: float = 60.0) -> RandomProgram:
     """A program as small as can be found in the time of which `shows` still holds."""
     until = time.monotonic() + seconds
     found = True
@@ -25,7 +25,7 @@ def shrink(program: Program, shows: Callable[[Program], bool], seconds: float = 
     return program
 
 
-def _smaller(program: Program) -> Iterator[Program]:
+def _smaller(program: RandomProgram) -> Iterator[RandomProgram]:
     yield from _with_fewer_results(program)
     yield from _with_fewer_calls(program)
     yield from _without_statements(program)
@@ -39,7 +39,7 @@ def _smaller(program: Program) -> Iterator[Program]:
         yield replace(program, leaves=leaves)
 
 
-def _with_fewer_results(program: Program) -> Iterator[Program]:
+def _with_fewer_results(program: RandomProgram) -> Iterator[RandomProgram]:
     results = program.results
     if len(results) > 1:
         for result in results:
@@ -51,7 +51,7 @@ def _with_fewer_results(program: Program) -> Iterator[Program]:
             yield _with_results(program, (name,))
 
 
-def _with_results(program: Program, results: tuple[str, ...]) -> Program:
+def _with_results(program: RandomProgram, results: tuple[str, ...]) -> RandomProgram:
     """The program with other results; what was written to a result is written to the one that now has its name."""
     place = {program.results.index(result): at for at, result in enumerate(results) if result in program.results}
 
@@ -62,7 +62,7 @@ def _with_results(program: Program, results: tuple[str, ...]) -> Program:
     return pruned(replace(program, results=results, turns=turns))
 
 
-def _with_fewer_calls(program: Program) -> Iterator[Program]:
+def _with_fewer_calls(program: RandomProgram) -> Iterator[RandomProgram]:
     turns = program.turns
     for index in range(len(turns) if len(turns) > 1 else 0):
         yield replace(program, turns=_first_not_again(turns[:index] + turns[index + 1 :]))
@@ -76,7 +76,7 @@ def _first_not_again(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
     return (replace(turns[0], again=False), *turns[1:])
 
 
-def _without_statements(program: Program) -> Iterator[Program]:
+def _without_statements(program: RandomProgram) -> Iterator[RandomProgram]:
     """The program without a statement; what it made is replaced by something that it was made from."""
     for index in reversed(range(len(program.steps))):
         step = program.steps[index]
@@ -90,7 +90,7 @@ def _without_statements(program: Program) -> Iterator[Program]:
             yield pruned(_renamed(replace(program, steps=rest), step, source))
 
 
-def _renamed(program: Program, gone: Step, source: str) -> Program:
+def _renamed(program: RandomProgram, gone: Statement, source: str) -> RandomProgram:
     def changed(text: str) -> str:
         for name in gone.makes:
             text = re.sub(rf"\b{name}\b", source, text)

@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from assay.evidence.compare.noisy import Call, NoisyArithmetic, Seeing
+from assay.evidence.compare.noisy import EdgeCall, NoisyArithmetic, Seeing
 from assay.evidence.fuzz.torch_plain import PLAIN
-from assay.evidence.fuzz.torch_program import Program, Turn, namespace
+from assay.evidence.fuzz.torch_program import RandomProgram, Turn, namespace
 from assay.evidence.opinfo.cases import in_f64
-from assay.evidence.opinfo.verdicts import Outcome
+from assay.evidence.opinfo.verdicts import CallOutcome
 from assay.frontends.torch.private.ops import pytree
 from assay.frontends.torch.types import default_dtype
 
@@ -32,27 +32,27 @@ class Seen:
     """
 
     error: Exception | None
-    outcome: Outcome
+    outcome: CallOutcome
     strides: tuple[tuple[int, ...] | None, ...] = ()
     shared: frozenset[tuple[str, str]] = frozenset()
 
 
-_NOTHING = Outcome((), None, (), ())
+_NOTHING = CallOutcome((), None, (), ())
 
 
-def eager_story(program: Program) -> list[Seen]:
+def eager_story(program: RandomProgram) -> list[Seen]:
     """What eager does, with plain Python for control flow."""
     return _story(program, lambda model: model, PLAIN)
 
 
-def compiled_story(program: Program, backend: str, options: dict[str, Any] | None = None) -> list[Seen]:
+def compiled_story(program: RandomProgram, backend: str, options: dict[str, Any] | None = None) -> list[Seen]:
     """What a backend of `torch.compile` does."""
     _torch.compiler.reset()
     dynamic = True if program.dynamic else None
     return _story(program, lambda model: _torch.compile(model, backend=backend, options=options, dynamic=dynamic), {})
 
 
-def noisy_story(program: Program, seed: int | None) -> tuple[list[Seen], list[Call]]:
+def noisy_story(program: RandomProgram, seed: int | None) -> tuple[list[Seen], list[EdgeCall]]:
     """What eager does if every result of arithmetic and every term of a sum is off by a few units in the last place,
     or with no seed as it is; and the calls of ops with an edge in it."""
     noise = nullcontext() if seed is None else TermNoise(seed)
@@ -60,13 +60,13 @@ def noisy_story(program: Program, seed: int | None) -> tuple[list[Seen], list[Ca
         return _story(program, lambda model: model, PLAIN, noise), seeing.calls
 
 
-def wide_story(program: Program) -> list[Seen]:
+def wide_story(program: RandomProgram) -> list[Seen]:
     """What eager does in f64. Where the program rounds to another float, it rounds and goes on in f64."""
     with default_dtype(torch.float64):
         return _story(program, lambda model: model.double(), PLAIN, Widening(), given=in_f64)
 
 
-def scattered_story(program: Program) -> list[Seen]:
+def scattered_story(program: RandomProgram) -> list[Seen]:
     """What eager does if no two elements of an argument or of the state are neighbours in memory.
 
     Eager's kernels take several elements at once, and those that are left over one by one. Of NaN both ways may make
@@ -141,7 +141,7 @@ def _widened(x: torch.Tensor) -> torch.Tensor:
 
 
 def _story(
-    program: Program,
+    program: RandomProgram,
     wrap: Wrap,
     names: dict[str, Any],
     mode: AbstractContextManager[Any] | None = None,
@@ -165,7 +165,7 @@ def _story(
     return seen
 
 
-def _call(program: Program, scope: dict[str, Any], function: Callable[..., Any]) -> Seen:
+def _call(program: RandomProgram, scope: dict[str, Any], function: Callable[..., Any]) -> Seen:
     """One call, with gradients where the program asks for them."""
     model, arguments = scope["model"], scope["given"]
     _clear_gradients([*arguments, *model.parameters()])
@@ -184,7 +184,7 @@ def _call(program: Program, scope: dict[str, Any], function: Callable[..., Any])
         gradients = _gradients(leaves, [*arguments, *model.parameters()]) if program.grad else []
     except Exception as error:
         return Seen(error, _NOTHING)
-    return Seen(None, Outcome(outputs, structure, after, gradients), strides, shared)
+    return Seen(None, CallOutcome(outputs, structure, after, gradients), strides, shared)
 
 
 def _continued(turn: Turn, scope: dict[str, Any]) -> bool:

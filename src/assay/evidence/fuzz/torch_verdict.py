@@ -10,7 +10,7 @@ import torch
 
 from assay.errors import AssayError
 from assay.evidence.compare.noisy import flips
-from assay.evidence.fuzz.torch_program import Program
+from assay.evidence.fuzz.torch_program import RandomProgram
 from assay.evidence.fuzz.torch_story import (
     Seen,
     compiled_story,
@@ -20,7 +20,7 @@ from assay.evidence.fuzz.torch_story import (
     wide_story,
 )
 from assay.evidence.opinfo.unit import reason_of
-from assay.evidence.opinfo.verdicts import Outcome, allowed, difference, no_farther
+from assay.evidence.opinfo.verdicts import CallOutcome, allowed, difference, no_farther
 from assay.frontends.torch.private.dynamo import counters
 
 _LEAST = (1e-5, 2e-6)
@@ -44,7 +44,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedProgram:
     """What became of a program on one target: `pass`, `no graph` (dynamo left everything to eager), `torch` (torch's
     own compiler does the same), `kink` (rounding decides a choice), `wrong` or `error`.
 
@@ -56,30 +56,30 @@ class Judged:
     untyped: bool = False
 
 
-def judge(program: Program, target: str, expected: Sequence[Seen] | None = None) -> Judged:
+def judge(program: RandomProgram, target: str, expected: Sequence[Seen] | None = None) -> JudgedProgram:
     """Compare Assay with eager; a disagreement that torch's own compiler shares is torch's."""
     wanted = eager_story(program) if expected is None else expected
     counters.clear()
     mine = compiled_story(program, "assay", {"target": target, "cache": False})
     found = compared(program, mine, wanted)
     if found is None:
-        return Judged("pass" if counters["stats"]["unique_graphs"] else "no graph")
+        return JudgedProgram("pass" if counters["stats"]["unique_graphs"] else "no graph")
     if found.kind == KINK:
-        return Judged(KINK, found)
+        return JudgedProgram(KINK, found)
     peer = compiled_story(program, "aot_eager")
     if len(peer) > found.turn and _same_fault(program, mine, peer, found):
-        return Judged("torch", found)
+        return JudgedProgram("torch", found)
     error = mine[found.turn].error
     if found.kind != "error" or error is None:
-        return Judged("wrong", found)
-    return Judged("error", found, not isinstance(_cause(error), AssayError))
+        return JudgedProgram("wrong", found)
+    return JudgedProgram("error", found, not isinstance(_cause(error), AssayError))
 
 
 def _cause(error: Exception) -> Any:
     return getattr(error, "inner_exception", None) or error
 
 
-def _same_fault(program: Program, mine: Sequence[Seen], peer: Sequence[Seen], found: Difference) -> bool:
+def _same_fault(program: RandomProgram, mine: Sequence[Seen], peer: Sequence[Seen], found: Difference) -> bool:
     """Whether the peer does in that call what Assay does."""
     if found.kind == "error":
         return peer[found.turn].error is not None
@@ -88,7 +88,7 @@ def _same_fault(program: Program, mine: Sequence[Seen], peer: Sequence[Seen], fo
 
 
 def compared(
-    program: Program, mine: Sequence[Seen], theirs: Sequence[Seen], *, noisy: bool = True
+    program: RandomProgram, mine: Sequence[Seen], theirs: Sequence[Seen], *, noisy: bool = True
 ) -> Difference | None:
     """The first difference between two stories; a kink only if there is no other."""
     kinks: list[Difference] = []
@@ -140,7 +140,7 @@ def _strides(mine: Seen, theirs: Seen) -> tuple[str, str] | None:
 # --- rounding
 
 
-def _rounding(program: Program, turn: int, mine: Seen, theirs: Seen) -> str | None:
+def _rounding(program: RandomProgram, turn: int, mine: Seen, theirs: Seen) -> str | None:
     """None if f64, or eager with noise in every op or with its elements apart, does not say that eager itself might
     as well have given this.
 
@@ -170,14 +170,14 @@ def _rounding(program: Program, turn: int, mine: Seen, theirs: Seen) -> str | No
     return f"kink at {', '.join(kinks)}" if kinks else ""
 
 
-def _near(mine: Outcome, theirs: Outcome, exact: Outcome) -> bool:
+def _near(mine: CallOutcome, theirs: CallOutcome, exact: CallOutcome) -> bool:
     try:
         return no_farther(mine, theirs, exact, _LEAST)
     except RuntimeError:  # shapes that depend on data differ
         return False
 
 
-def _within(mine: Outcome, theirs: Outcome, moved: Sequence[Outcome]) -> bool:
+def _within(mine: CallOutcome, theirs: CallOutcome, moved: Sequence[CallOutcome]) -> bool:
     """Whether every element lies as near to eager's as noise moves it; where noise changes what is discrete, any is."""
     rows = [mine.parts(), theirs.parts(), *(each.parts() for each in moved)]
     if len({len(row) for row in rows}) > 1:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from assay.processes import Handler, Limits, Worker, run_jobs
+from assay.processes import Handler, Worker, WorkerLimits, run_jobs
 
 JOBS_PER_PROCESS = 150
 """After so many a new process is started: what dynamo keeps makes the old one large and slow."""
@@ -21,7 +21,7 @@ _ENVIRONMENT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Died:
+class JobDied:
     """A job without an answer: why, and what it had said last that it was doing."""
 
     reason: str
@@ -31,12 +31,12 @@ class Died:
 def answers(
     service: Callable[[], Handler], jobs: Sequence[Any], *, processes: int, timeout: float
 ) -> Iterator[tuple[Any, Any]]:
-    """Each job with its answer, or with `Died`, as they come. A job may be silent for `timeout` seconds."""
+    """Each job with its answer, or with `JobDied`, as they come. A job may be silent for `timeout` seconds."""
 
     def made() -> Worker:
-        return Worker(service, limits=Limits(silence=timeout), pickled=True, environment=_ENVIRONMENT)
+        return Worker(service, limits=WorkerLimits(silence=timeout), pickled=True, environment=_ENVIRONMENT)
 
     for done in run_jobs(made, jobs, processes=processes, jobs_per_process=JOBS_PER_PROCESS):
         # What the service raises is a defect of the generator: it must not pass for a good run.
-        died = done.error and Died(done.error.traceback or done.error.reason, done.last or "")
+        died = done.error and JobDied(done.error.traceback or done.error.reason, done.last or "")
         yield done.job, died or done.reply

@@ -20,12 +20,12 @@ from assay.frontends.onnx import load
 from assay.ir.dims import UNKNOWN, Dim, evaluate, symbols
 from assay.ir.graph import Graph
 from assay.ir.types import OptionalType, SequenceType, TensorType, Type
-from assay.limits import Limits as ModelLimits
+from assay.limits import Limits
 from assay.ops.samples import draw
-from assay.processes import Handler, Limits, Worker, WorkerFailed, run_jobs
+from assay.processes import Handler, Worker, WorkerFailed, WorkerLimits, run_jobs
 from assay.runtime.session import Session, SessionOptions
 
-TIGHT = ModelLimits(
+TIGHT = Limits(
     model_bytes=1 << 20,
     nodes=2_000,
     nesting=16,
@@ -37,7 +37,7 @@ TIGHT = ModelLimits(
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class MutantOutcome:
     """What became of one mutant. `verdict` is ran, refused (a typed error with a place) or failed."""
 
     index: int
@@ -51,9 +51,9 @@ class HardeningReport:
     """Counts by kind of damage and verdict, and every failure."""
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
-    failures: list[Outcome] = field(default_factory=list[Outcome])
+    failures: list[MutantOutcome] = field(default_factory=list[MutantOutcome])
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: MutantOutcome) -> None:
         """Count one mutant."""
         self.counts[outcome.kind, outcome.verdict] += 1
         if outcome.verdict == "failed":
@@ -65,7 +65,7 @@ class HardeningReport:
         return sum(self.counts.values())
 
 
-def attempt(index: int, kind: str, data: bytes, target: str) -> Outcome:
+def attempt(index: int, kind: str, data: bytes, target: str) -> MutantOutcome:
     """Load one mutant and run it on a chain of targets."""
     try:
         graph = load(data, TIGHT)
@@ -73,11 +73,11 @@ def attempt(index: int, kind: str, data: bytes, target: str) -> Outcome:
         session.run(random_feeds(graph, index))
     except AssayError as error:
         if isinstance(error, BadFeed) or (error.where and error.hint):
-            return Outcome(index, kind, "refused", type(error).__name__)
-        return Outcome(index, kind, "failed", f"{type(error).__name__} without a place or a hint: {error}")
+            return MutantOutcome(index, kind, "refused", type(error).__name__)
+        return MutantOutcome(index, kind, "failed", f"{type(error).__name__} without a place or a hint: {error}")
     except Exception as error:
-        return Outcome(index, kind, "failed", f"{type(error).__name__}: {error}")
-    return Outcome(index, kind, "ran")
+        return MutantOutcome(index, kind, "failed", f"{type(error).__name__}: {error}")
+    return MutantOutcome(index, kind, "ran")
 
 
 def random_feeds(graph: Graph, seed: int) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def run_mutations(
     models = _models()
 
     def made() -> Worker:
-        return Worker(service, seed, target, limits=Limits(seconds=seconds, address_space=memory), pickled=True)
+        return Worker(service, seed, target, limits=WorkerLimits(seconds=seconds, address_space=memory), pickled=True)
 
     for done in run_jobs(made, range(count), processes=workers):
         report.add(_failed(done.job, done.error, models, seed) if done.error else done.reply)
@@ -125,10 +125,10 @@ def run_mutations(
     return report
 
 
-def _failed(index: int, error: WorkerFailed, models: list[bytes], seed: int) -> Outcome:
+def _failed(index: int, error: WorkerFailed, models: list[bytes], seed: int) -> MutantOutcome:
     """A mutant that killed or stopped its process is a failure."""
     kind, _ = mutant(models, index, seed)
-    return Outcome(index, kind, "failed", error.reason)
+    return MutantOutcome(index, kind, "failed", error.reason)
 
 
 def _models() -> list[bytes]:

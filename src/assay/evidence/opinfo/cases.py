@@ -12,7 +12,7 @@ import torch
 
 from assay.errors import NotFound, hint_for
 from assay.evidence.opinfo.private import DecorateInfo, op_db, precisionOverride, toleranceOverride, unseeded
-from assay.evidence.opinfo.records import DTYPES, Unit
+from assay.evidence.opinfo.records import DTYPES, OpUnit
 from assay.frontends.torch.private.ops import pytree
 
 _TORCH_DTYPES = {
@@ -31,7 +31,7 @@ _DATABASE: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Sample:
+class OpInfoSample:
     """One call of an op: `inputs` are (first, args, kwargs) as OpInfo made them; `processed` is what OpInfo puts
     before a gradient is taken."""
 
@@ -40,7 +40,7 @@ class Sample:
     processed: Callable[[Any], Any]
 
 
-def units(ops: Sequence[str], dtypes: Sequence[str], grad: bool) -> list[Unit]:
+def units(ops: Sequence[str], dtypes: Sequence[str], grad: bool) -> list[OpUnit]:
     """What the database has for these ops (all if none is named) and dtypes; with `grad` f32 is differentiated too."""
     names = [name for name in _DATABASE if not ops or name in ops or _DATABASE[name].name in ops]
     for wanted in ops:
@@ -49,16 +49,16 @@ def units(ops: Sequence[str], dtypes: Sequence[str], grad: bool) -> list[Unit]:
     return list(_units(names, dtypes, grad))
 
 
-def _units(names: Sequence[str], dtypes: Sequence[str], grad: bool) -> Iterator[Unit]:
+def _units(names: Sequence[str], dtypes: Sequence[str], grad: bool) -> Iterator[OpUnit]:
     for name in names:
         info = _DATABASE[name]
-        yield from (Unit(name, dtype) for dtype in dtypes if _TORCH_DTYPES[dtype] in info.supported_dtypes("cpu"))
+        yield from (OpUnit(name, dtype) for dtype in dtypes if _TORCH_DTYPES[dtype] in info.supported_dtypes("cpu"))
         f32 = torch.float32
         if grad and info.supports_autograd and f32 in info.supported_backward_dtypes("cpu"):
-            yield Unit(name, "f32", True)
+            yield OpUnit(name, "f32", True)
 
 
-def function_of(unit: Unit) -> Callable[..., Any]:
+def function_of(unit: OpUnit) -> Callable[..., Any]:
     """The function that the unit's samples are given to.
 
     Some entries are an op behind a function that seeds first, into which dynamo does not look: it is made to do
@@ -68,7 +68,7 @@ def function_of(unit: Unit) -> Callable[..., Any]:
     return _DATABASE[unit.op].op
 
 
-def samples(unit: Unit, limit: int | None = None) -> list[Sample]:
+def samples(unit: OpUnit, limit: int | None = None) -> list[OpInfoSample]:
     """The unit's samples, the same ones each time; at most `limit`, evenly spaced."""
     cast(Any, torch).manual_seed(_SEED)
     np.random.seed(_SEED)
@@ -76,7 +76,7 @@ def samples(unit: Unit, limit: int | None = None) -> list[Sample]:
     found = list(_DATABASE[unit.op].sample_inputs("cpu", _TORCH_DTYPES[unit.dtype], requires_grad=unit.grad))
     count = len(found)
     chosen = range(count) if limit is None or limit >= count else [i * count // limit for i in range(limit)]
-    return [Sample(i, _inputs(found[i]), found[i].output_process_fn_grad) for i in chosen]
+    return [OpInfoSample(i, _inputs(found[i]), found[i].output_process_fn_grad) for i in chosen]
 
 
 def _inputs(sample: Any) -> tuple[Any, ...]:
@@ -121,7 +121,7 @@ def in_f64(inputs: Any) -> Any:
     return pytree.tree_map(widened, fresh(inputs))
 
 
-def tolerance(unit: Unit) -> tuple[float, float]:
+def tolerance(unit: OpUnit) -> tuple[float, float]:
     """(relative, absolute): what the OpInfo allows beyond torch's defaults for a dtype; zeros if it says nothing.
 
     It says so for tests; those count that compare a second implementation with eager on the CPU.

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from assay.evidence.opinfo.records import Unit, Verdict
+from assay.evidence.opinfo.records import OpUnit, SampleResult
 
 EAGER = "eager"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class UnitJob:
     """What a worker is to do; `known` is settled already, the samples `alone` are not to be grouped."""
 
-    unit: Unit
+    unit: OpUnit
     target: str
     peers: tuple[str, ...] = ()
     limit: int | None = None
@@ -24,7 +24,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class SamplesMade:
     """The samples are made: how many, and the least tolerance that the OpInfo states."""
 
     samples: int
@@ -44,7 +44,7 @@ class Settled:
     """What became of samples."""
 
     backend: str
-    verdicts: Mapping[int, Verdict]
+    verdicts: Mapping[int, SampleResult]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Differentiable:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class GraphsCompiled:
     """Assay compiled graphs: how many by phase; by phase the aten ops that stayed opaque, with the reason."""
 
     graphs: Mapping[str, int]
@@ -63,10 +63,10 @@ class Compiled:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class UnitFailed:
     """The job itself failed: OpInfo could not make its samples, or there is a defect here."""
 
     reason: str
 
 
-Message: TypeAlias = Loaded | Begun | Settled | Differentiable | Compiled
+Message: TypeAlias = SamplesMade | Begun | Settled | Differentiable | GraphsCompiled

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from assay.evidence.opinfo.records import SELF, STATUSES, Run, Unit
-from assay.evidence.opinfo.summary import FAILED, Failure, Fraction, Row, Summary, failures, opaque_ops, summary
+from assay.evidence.opinfo.records import SELF, STATUSES, OpInfoRun, OpUnit
+from assay.evidence.opinfo.summary import (
+    FAILED,
+    FailedSample,
+    Fraction,
+    KindRow,
+    Summary,
+    failures,
+    opaque_ops,
+    summary,
+)
 
 _INTRODUCTION = """\
 # PyTorch's op database
@@ -28,18 +37,18 @@ _COLUMNS = ("pass", "rounding", "wrong", "error", "crash", "timeout", "no_graph"
 _LISTED = 12
 
 
-def write_page(path: Path, run: Run) -> None:
+def write_page(path: Path, run: OpInfoRun) -> None:
     """Write the page."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page(run), encoding="utf-8")
 
 
-def page(run: Run) -> str:
+def page(run: OpInfoRun) -> str:
     """The whole page as Markdown."""
     return "\n".join(_page(run, summary(run))) + "\n"
 
 
-def _page(run: Run, facts: Summary) -> Iterator[str]:
+def _page(run: OpInfoRun, facts: Summary) -> Iterator[str]:
     yield _INTRODUCTION
     yield "```sh"
     yield run.header["command"]
@@ -89,7 +98,7 @@ def _bars(facts: Summary) -> Iterator[str]:
         yield f"{facts.gradients_unjudged:,} differentiable samples gave no graph or have no definite result in eager."
 
 
-def _table(run: Run, rows: Sequence[Row]) -> Iterator[str]:
+def _table(run: OpInfoRun, rows: Sequence[KindRow]) -> Iterator[str]:
     yield ""
     yield "## Samples"
     yield ""
@@ -100,7 +109,7 @@ def _table(run: Run, rows: Sequence[Row]) -> Iterator[str]:
     yield "|---|" + "---:|" * (1 + 2 * len(heads) + len(columns))
     statuses = {column: sum(row.statuses.get(column, 0) for row in rows) for column in columns}
     peers = {peer: _sum([row.peer[peer] for row in rows if row.peer]) for peer in run.peers}
-    for row in (*rows, Row("all", sum(row.samples for row in rows), statuses, peers)):
+    for row in (*rows, KindRow("all", sum(row.samples for row in rows), statuses, peers)):
         cells = [f"{row.samples:,}"]
         for peer in run.peers:
             found = row.peer.get(peer)
@@ -121,7 +130,7 @@ def _sum(parts: Sequence[Fraction]) -> Fraction:
     return Fraction(sum(each.part for each in parts), sum(each.whole for each in parts))
 
 
-def _failures(run: Run) -> Iterator[str]:
+def _failures(run: OpInfoRun) -> Iterator[str]:
     yield ""
     yield "## What does not pass"
     yield ""
@@ -134,7 +143,7 @@ def _failures(run: Run) -> Iterator[str]:
         yield from (f"- {finding.unit}: {_cell(finding.failure)}" for finding in broken)
 
 
-def _rounding(run: Run) -> Iterator[str]:
+def _rounding(run: OpInfoRun) -> Iterator[str]:
     found = list(failures(run, ("rounding",)))
     if found:
         yield ""
@@ -145,11 +154,11 @@ def _rounding(run: Run) -> Iterator[str]:
         yield from _groups(found, bool(run.peers))
 
 
-def _groups(found: Sequence[Failure], peers: bool) -> Iterator[str]:
+def _groups(found: Sequence[FailedSample], peers: bool) -> Iterator[str]:
     if not found:
         yield "Nothing."
         return
-    groups: dict[tuple[Unit, str, bool], list[Failure]] = {}
+    groups: dict[tuple[OpUnit, str, bool], list[FailedSample]] = {}
     for each in found:
         groups.setdefault((each.unit, each.verdict.status, each.shared), []).append(each)
     yield "| op | dtype | status | samples | " + ("peers fail too | " if peers else "") + "why, for the first |"
@@ -166,7 +175,7 @@ def _indices(samples: Sequence[int]) -> str:
     return f"{len(samples)}: {shown}{' …' if len(samples) > _LISTED else ''}"
 
 
-def _opaque(run: Run) -> Iterator[str]:
+def _opaque(run: OpInfoRun) -> Iterator[str]:
     yield ""
     yield "## Ops that torch runs"
     yield ""
@@ -183,7 +192,7 @@ def _opaque(run: Run) -> Iterator[str]:
         yield f"| {target} | {', '.join(sorted(phases))} | {len(ops)}: {names} | {_cell(reason)} |"
 
 
-def _without_graph(run: Run, facts: Summary) -> Iterator[str]:
+def _without_graph(run: OpInfoRun, facts: Summary) -> Iterator[str]:
     if not facts.no_graph_ops:
         return
     yield ""
@@ -203,7 +212,7 @@ def _without_graph(run: Run, facts: Summary) -> Iterator[str]:
         yield f"| {op} | {_cell(next(reasons, 'there are no samples'))} |"
 
 
-def _tolerances(run: Run) -> Iterator[str]:
+def _tolerances(run: OpInfoRun) -> Iterator[str]:
     raised = {finding.unit: finding.tolerance for finding in run.findings if any(finding.tolerance)}
     if not raised:
         return

@@ -27,7 +27,7 @@ JUDGED = ("pass", "rounding", "wrong", "error", "crash", "timeout")
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class OpUnit:
     """The samples of one op (with its variant) in one dtype; with `grad` they are differentiated too."""
 
     op: str
@@ -44,7 +44,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SampleResult:
     """What became of one sample on one backend."""
 
     status: str
@@ -54,12 +54,12 @@ class Verdict:
 
 
 @dataclass(slots=True)
-class Finding:
+class UnitResults:
     """All that is known about a unit."""
 
-    unit: Unit
+    unit: OpUnit
     samples: int = 0
-    verdicts: dict[str, dict[int, Verdict]] = field(default_factory=dict[str, dict[int, Verdict]])
+    verdicts: dict[str, dict[int, SampleResult]] = field(default_factory=dict[str, dict[int, SampleResult]])
     """By backend and sample."""
     differentiable: set[int] = field(default_factory=set[int])
     """The samples of a unit with gradients that have one in eager."""
@@ -73,7 +73,7 @@ class Finding:
     """Why there are no samples, or not all."""
 
     @property
-    def settled(self) -> int:
+    def judged_count(self) -> int:
         """How many verdicts there are."""
         return sum(len(verdicts) for verdicts in self.verdicts.values())
 
@@ -101,11 +101,11 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Run:
+class OpInfoRun:
     """A run so far: how it was started (`header`) and what it found."""
 
     header: Mapping[str, Any]
-    findings: Sequence[Finding]
+    findings: Sequence[UnitResults]
 
     @property
     def peers(self) -> list[str]:
@@ -113,24 +113,24 @@ class Run:
         return list(self.header["peers"])
 
 
-def read(path: Path) -> Run:
+def read(path: Path) -> OpInfoRun:
     """What a file of JSON lines holds. Units that were not finished, and lines cut short, are left out."""
     header: dict[str, Any] = {}
-    findings: list[Finding] = []
-    open_units: dict[Unit, Finding] = {}
+    findings: list[UnitResults] = []
+    open_units: dict[OpUnit, UnitResults] = {}
     for line in read_lines(path):
         if line["record"] == "run":
             header = line
         if line["record"] not in ("sample", "unit"):
             continue
-        unit = Unit(line["op"], line["dtype"], line["grad"])
-        finding = open_units.setdefault(unit, Finding(unit))
+        unit = OpUnit(line["op"], line["dtype"], line["grad"])
+        finding = open_units.setdefault(unit, UnitResults(unit))
         if line["record"] == "sample":
-            verdict = Verdict(line["status"], line.get("reason", ""), line.get("breaks", 0))
+            verdict = SampleResult(line["status"], line.get("reason", ""), line.get("breaks", 0))
             finding.verdicts.setdefault(line["backend"], {})[line["sample"]] = verdict
             continue
         finding.samples, finding.seconds = line["samples"], line["seconds"]
         finding.differentiable, finding.tolerance = set(line["differentiable"]), tuple(line["tolerance"])
         finding.graphs, finding.opaque, finding.failure = line["graphs"], line["opaque"], line["failure"]
         findings.append(open_units.pop(unit))
-    return Run(header, findings)
+    return OpInfoRun(header, findings)

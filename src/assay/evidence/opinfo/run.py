@@ -14,12 +14,12 @@ from typing import Any, cast
 
 import assay
 from assay.errors import BadFeed, NotFound, hint_for
-from assay.evidence.opinfo.records import Finding, Unit
-from assay.evidence.opinfo.workers import Runner, Settings
+from assay.evidence.opinfo.records import OpUnit, UnitResults
+from assay.evidence.opinfo.workers import OpInfoSettings, UnitRunner
 from assay.needs import explained
 
 
-def list_units(ops: Sequence[str], dtypes: Sequence[str], grad: bool) -> list[Unit]:
+def list_units(ops: Sequence[str], dtypes: Sequence[str], grad: bool) -> list[OpUnit]:
     """What there is to do; NotFound for an op or dtype that does not exist, Missing where the database cannot be."""
     with explained():
         from assay.evidence.opinfo.cases import check_dtypes, units
@@ -37,7 +37,7 @@ def check_peers(names: Sequence[str]) -> None:
             raise NotFound(f"dynamo has no backend '{name}'", hint=hint_for(name, known))
 
 
-def header(settings: Settings, command: str, units: int) -> dict[str, Any]:
+def header(settings: OpInfoSettings, command: str, units: int) -> dict[str, Any]:
     """The first line of a run's records."""
     return {
         "record": "run",
@@ -62,7 +62,7 @@ def versions() -> dict[str, str]:
     return {**found, "Python": platform.python_version()}
 
 
-def check_resumed(before: Mapping[str, Any], settings: Settings) -> None:
+def check_resumed(before: Mapping[str, Any], settings: OpInfoSettings) -> None:
     """BadFeed if an earlier run was about something else."""
     asked = {"target": settings.target, "peers": list(settings.peers), "samples": settings.limit}
     for key, value in asked.items():
@@ -74,18 +74,18 @@ def check_resumed(before: Mapping[str, Any], settings: Settings) -> None:
 
 
 def run_units(
-    units: Sequence[Unit],
-    settings: Settings,
+    units: Sequence[OpUnit],
+    settings: OpInfoSettings,
     workers: int,
-    make: Callable[[Settings], Runner] = Runner,
-) -> Iterator[Finding]:
+    make: Callable[[OpInfoSettings], UnitRunner] = UnitRunner,
+) -> Iterator[UnitResults]:
     """The findings of all units as they come, from so many processes at once."""
     with ThreadPoolExecutor(workers) as pool, ExitStack() as stack:
-        idle: SimpleQueue[Runner] = SimpleQueue()
+        idle: SimpleQueue[UnitRunner] = SimpleQueue()
         for _ in range(workers):
             idle.put(stack.enter_context(make(settings)))
 
-        def found(unit: Unit) -> Finding:
+        def found(unit: OpUnit) -> UnitResults:
             runner = idle.get()
             try:
                 return runner.run(unit)
@@ -93,7 +93,7 @@ def run_units(
                 idle.put(runner)
 
         todo = iter(units)
-        running: set[Future[Finding]] = {pool.submit(found, unit) for unit in islice(todo, workers)}
+        running: set[Future[UnitResults]] = {pool.submit(found, unit) for unit in islice(todo, workers)}
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:

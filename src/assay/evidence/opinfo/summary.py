@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from assay.evidence.opinfo.records import JUDGED, SELF, Finding, Run, Unit, Verdict
+from assay.evidence.opinfo.records import JUDGED, SELF, OpInfoRun, OpUnit, SampleResult, UnitResults
 
 FAILED = ("wrong", "error", "crash", "timeout")
 KINDS = ("f32", "f64", "bf16", "i64", "bool", "f32 grad")
@@ -34,7 +34,7 @@ class Fraction:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class KindRow:
     """The samples of one kind: how many of each status on Assay, and how many a peer passes."""
 
     kind: str
@@ -48,7 +48,7 @@ class Row:
 class Summary:
     """What a run shows."""
 
-    rows: Sequence[Row]
+    rows: Sequence[KindRow]
     peer: dict[str, Fraction]
     """By peer, over all dtypes, without gradients."""
     gradients: Fraction
@@ -68,7 +68,7 @@ class Summary:
         return asdict(self)
 
 
-def summary(run: Run) -> Summary:
+def summary(run: OpInfoRun) -> Summary:
     """The figures of a run."""
     plain = [finding for finding in run.findings if not finding.unit.grad]
     failed = list(failures(run))
@@ -89,29 +89,29 @@ def summary(run: Run) -> Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class FailedSample:
     """A sample that fails on Assay; `shared` if a peer fails on it too."""
 
-    unit: Unit
+    unit: OpUnit
     sample: int
-    verdict: Verdict
+    verdict: SampleResult
     shared: bool
 
 
-def failures(run: Run, statuses: Sequence[str] = FAILED) -> Iterator[Failure]:
+def failures(run: OpInfoRun, statuses: Sequence[str] = FAILED) -> Iterator[FailedSample]:
     """The samples that Assay leaves with one of these statuses."""
     for finding in run.findings:
         for index, verdict in finding.verdicts.get(SELF, {}).items():
             if verdict.status in statuses:
-                yield Failure(finding.unit, index, verdict, _peer_fails(finding, index))
+                yield FailedSample(finding.unit, index, verdict, _peer_fails(finding, index))
 
 
-def _peer_fails(finding: Finding, index: int) -> bool:
+def _peer_fails(finding: UnitResults, index: int) -> bool:
     others = (verdicts.get(index) for backend, verdicts in finding.verdicts.items() if backend != SELF)
     return any(verdict is not None and verdict.status in FAILED for verdict in others)
 
 
-def opaque_ops(run: Run) -> dict[str, tuple[str, set[str], set[str]]]:
+def opaque_ops(run: OpInfoRun) -> dict[str, tuple[str, set[str], set[str]]]:
     """By aten op that torch had to run: the reason, the database's ops where that was, and the phases."""
     found: dict[str, tuple[str, set[str], set[str]]] = {}
     for finding in run.findings:
@@ -123,15 +123,15 @@ def opaque_ops(run: Run) -> dict[str, tuple[str, set[str], set[str]]]:
     return dict(sorted(found.items(), key=lambda item: (-len(item[1][1]), item[0])))
 
 
-def _row(kind: str, run: Run) -> Row:
+def _row(kind: str, run: OpInfoRun) -> KindRow:
     findings = [finding for finding in run.findings if finding.unit.kind == kind]
     statuses = Counter(verdict.status for each in findings for verdict in each.verdicts.get(SELF, {}).values())
     gradients = any(finding.unit.grad for finding in findings)
     peers = {} if gradients else {peer: _also(findings, peer) for peer in run.peers}
-    return Row(kind, sum(finding.samples for finding in findings), dict(statuses), peers)
+    return KindRow(kind, sum(finding.samples for finding in findings), dict(statuses), peers)
 
 
-def _also(findings: Sequence[Finding], peer: str) -> Fraction:
+def _also(findings: Sequence[UnitResults], peer: str) -> Fraction:
     """Of the samples that the peer passes, those that Assay passes too."""
     passed = [
         finding.verdicts.get(SELF, {}).get(index)
@@ -142,7 +142,7 @@ def _also(findings: Sequence[Finding], peer: str) -> Fraction:
     return Fraction(sum(verdict is not None and verdict.status == "pass" for verdict in passed), len(passed))
 
 
-def _gradients(findings: Sequence[Finding]) -> tuple[Fraction, int]:
+def _gradients(findings: Sequence[UnitResults]) -> tuple[Fraction, int]:
     verdicts = [
         finding.verdicts.get(SELF, {}).get(index)
         for finding in findings
@@ -154,12 +154,12 @@ def _gradients(findings: Sequence[Finding]) -> tuple[Fraction, int]:
     return Fraction(good, len(judged)), len(verdicts) - len(judged)
 
 
-def _by_op(findings: Sequence[Finding]) -> dict[str, list[Finding]]:
-    found: dict[str, list[Finding]] = {}
+def _by_op(findings: Sequence[UnitResults]) -> dict[str, list[UnitResults]]:
+    found: dict[str, list[UnitResults]] = {}
     for finding in findings:
         found.setdefault(finding.unit.op, []).append(finding)
     return found
 
 
-def _clean(ops: dict[str, list[Finding]]) -> Fraction:
+def _clean(ops: dict[str, list[UnitResults]]) -> Fraction:
     return Fraction(sum(not any(finding.opaque for finding in found) for found in ops.values()), len(ops))

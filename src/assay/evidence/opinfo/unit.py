@@ -18,10 +18,19 @@ from typing import Any
 
 import torch
 
-from assay.evidence.opinfo.cases import Sample, fresh, function_of, in_f64, samples, tolerance
-from assay.evidence.opinfo.messages import EAGER, Begun, Compiled, Differentiable, Job, Loaded, Message, Settled
-from assay.evidence.opinfo.records import SELF, Verdict
-from assay.evidence.opinfo.verdicts import Outcome, difference, no_farther
+from assay.evidence.opinfo.cases import OpInfoSample, fresh, function_of, in_f64, samples, tolerance
+from assay.evidence.opinfo.messages import (
+    EAGER,
+    Begun,
+    Differentiable,
+    GraphsCompiled,
+    Message,
+    SamplesMade,
+    Settled,
+    UnitJob,
+)
+from assay.evidence.opinfo.records import SELF, SampleResult
+from assay.evidence.opinfo.verdicts import CallOutcome, difference, no_farther
 from assay.frontends.torch.private.dynamo import BackendCompilerFailed, TorchDynamoException, Unsupported, counters
 from assay.frontends.torch.private.ops import pytree
 from assay.frontends.torch.types import default_dtype
@@ -36,11 +45,11 @@ _M_PERTURB = -6
 
 
 @dataclass(frozen=True)
-class Case:
+class EagerSample:
     """A sample and what eager makes of it."""
 
-    sample: Sample
-    expected: Outcome
+    sample: OpInfoSample
+    expected: CallOutcome
     steady: bool
     """Whether eager agrees with itself, also when memory that nobody wrote to holds something else."""
     draws: bool
@@ -52,14 +61,14 @@ class Case:
         return self.sample.index
 
 
-def run_unit(job: Job) -> Iterator[Message]:
+def run_unit(job: UnitJob) -> Iterator[Message]:
     """Run the job's samples on eager, on its peers and on Assay."""
     return _UnitRun(job).run()
 
 
 @dataclass
 class _UnitRun:
-    job: Job
+    job: UnitJob
     function: Callable[..., Any] = field(init=False)
     least: tuple[float, float] = field(init=False)
 
@@ -69,14 +78,14 @@ class _UnitRun:
 
     def run(self) -> Iterator[Message]:
         chosen = samples(self.job.unit, self.job.limit)
-        yield Loaded(len(chosen), self.least)
+        yield SamplesMade(len(chosen), self.least)
         for start in range(0, len(chosen), _GROUP):
-            cases: list[Case] = []
+            cases: list[EagerSample] = []
             for sample in chosen[start : start + _GROUP]:
                 yield from self._eager(sample, cases)
             yield from self._backends(cases)
 
-    def _backends(self, cases: Sequence[Case]) -> Iterator[Message]:
+    def _backends(self, cases: Sequence[EagerSample]) -> Iterator[Message]:
         """All backends; of samples with gradients peers run those alone that Assay does not pass."""
         left = list(cases)
         if self.job.unit.grad:
@@ -89,7 +98,7 @@ class _UnitRun:
         for backend in self.job.peers if self.job.unit.grad else (*self.job.peers, SELF):
             yield from self._backend(backend, left)
 
-    def _eager(self, sample: Sample, cases: list[Case]) -> Iterator[Message]:
+    def _eager(self, sample: OpInfoSample, cases: list[EagerSample]) -> Iterator[Message]:
         """Append the case if there is something left to do and eager can run it."""
         backends = (*self.job.peers, SELF)
         if all((backend, sample.index) in self.job.known for backend in backends):
@@ -98,7 +107,7 @@ class _UnitRun:
         try:
             case = self._case(sample)
         except Exception as error:
-            verdict = Verdict("skipped", f"eager fails: {reason_of(error)}")
+            verdict = SampleResult("skipped", f"eager fails: {reason_of(error)}")
             for backend in backends:
                 yield Settled(backend, {sample.index: verdict})
             return
@@ -106,7 +115,7 @@ class _UnitRun:
         if any(gradient is not None for gradient in case.expected.gradients):
             yield Differentiable(sample.index)
 
-    def _case(self, sample: Sample) -> Case:
+    def _case(self, sample: OpInfoSample) -> EagerSample:
         _torch.manual_seed(_SEED)
         before = torch.get_rng_state()
         with _unwritten_memory(0x00):
@@ -114,12 +123,12 @@ class _UnitRun:
         draws = not torch.equal(before, torch.get_rng_state())
         with _unwritten_memory(0x55):
             again = self._plain(sample, fresh)
-        return Case(sample, expected, difference(again, expected, self.least) is None, draws)
+        return EagerSample(sample, expected, difference(again, expected, self.least) is None, draws)
 
-    def _plain(self, sample: Sample, copied: Callable[[Any], Any]) -> Outcome:
+    def _plain(self, sample: OpInfoSample, copied: Callable[[Any], Any]) -> CallOutcome:
         return self._outcomes(_each(self.function), [sample], copied)[0]
 
-    def _backend(self, backend: str, cases: Sequence[Case]) -> Iterator[Message]:
+    def _backend(self, backend: str, cases: Sequence[EagerSample]) -> Iterator[Message]:
         left = [case for case in cases if (backend, case.index) not in self.job.known]
         together = [case for case in left if self._may_be_grouped(case)]
         yield from self._settle(backend, together)
@@ -127,11 +136,11 @@ class _UnitRun:
             if case not in together:
                 yield from self._settle_alone(backend, case)
 
-    def _may_be_grouped(self, case: Case) -> bool:
+    def _may_be_grouped(self, case: EagerSample) -> bool:
         tensors = any(isinstance(leaf, torch.Tensor) for leaf in case.expected.outputs)
         return tensors and not case.draws and case.index not in self.job.alone
 
-    def _settle(self, backend: str, cases: Sequence[Case]) -> Iterator[Message]:
+    def _settle(self, backend: str, cases: Sequence[EagerSample]) -> Iterator[Message]:
         """Settle cases as one graph; in halves if that fails; those that differ, alone."""
         if len(cases) < 2:
             for case in cases:
@@ -141,7 +150,7 @@ class _UnitRun:
         try:
             ran = self._compiled(backend, cases, fullgraph=True)
         except Unsupported:
-            good: dict[int, Verdict] = {}
+            good: dict[int, SampleResult] = {}
         except Exception:
             middle = len(cases) // 2
             yield from self._settle(backend, cases[:middle])
@@ -156,34 +165,34 @@ class _UnitRun:
             if case.index not in good:
                 yield from self._settle_alone(backend, case)
 
-    def _settle_alone(self, backend: str, case: Case) -> Iterator[Message]:
+    def _settle_alone(self, backend: str, case: EagerSample) -> Iterator[Message]:
         yield Begun(backend, (case.index,))
         try:
             ran = self._alone(backend, case)
         except Exception as error:
-            yield Settled(backend, {case.index: Verdict("error", reason_of(error))})
+            yield Settled(backend, {case.index: SampleResult("error", reason_of(error))})
             return
         yield from ran.messages()
         if not ran.graphs:
-            verdict = Verdict("no_graph", ran.why)
+            verdict = SampleResult("no_graph", ran.why)
         else:
             verdict = self._verdict(case, ran.outcomes[0])
-        yield Settled(backend, {case.index: Verdict(verdict.status, verdict.reason, ran.breaks)})
+        yield Settled(backend, {case.index: SampleResult(verdict.status, verdict.reason, ran.breaks)})
 
-    def _first_look(self, case: Case, outcome: Outcome) -> Verdict | None:
+    def _first_look(self, case: EagerSample, outcome: CallOutcome) -> SampleResult | None:
         """The verdict if all is well."""
         if difference(outcome, case.expected, self.least, values=case.steady) is not None:
             return None
-        return Verdict("pass" if case.steady else "nondeterministic")
+        return SampleResult("pass" if case.steady else "nondeterministic")
 
-    def _verdict(self, case: Case, outcome: Outcome) -> Verdict:
+    def _verdict(self, case: EagerSample, outcome: CallOutcome) -> SampleResult:
         good = self._first_look(case, outcome)
         if good is not None:
             return good
         reason = difference(outcome, case.expected, self.least) or ""
-        return Verdict("rounding" if self._is_rounding(case, outcome) else "wrong", reason)
+        return SampleResult("rounding" if self._is_rounding(case, outcome) else "wrong", reason)
 
-    def _is_rounding(self, case: Case, outcome: Outcome) -> bool:
+    def _is_rounding(self, case: EagerSample, outcome: CallOutcome) -> bool:
         if not case.steady or self.job.unit.dtype == "f64":
             return False
         try:
@@ -193,7 +202,7 @@ class _UnitRun:
             return False
         return no_farther(outcome, case.expected, exact, self.least)
 
-    def _alone(self, backend: str, case: Case) -> _Ran:
+    def _alone(self, backend: str, case: EagerSample) -> _Ran:
         """As one graph if dynamo can do that, else with graph breaks."""
         try:
             return self._compiled(backend, [case], fullgraph=True)
@@ -202,7 +211,7 @@ class _UnitRun:
         except TorchDynamoException:
             return self._compiled(backend, [case], fullgraph=False)
 
-    def _compiled(self, backend: str, cases: Sequence[Case], *, fullgraph: bool) -> _Ran:
+    def _compiled(self, backend: str, cases: Sequence[EagerSample], *, fullgraph: bool) -> _Ran:
         _torch.compiler.reset()
         counters.clear()
         options = {"target": self.job.target, "cache": False} if backend == SELF else None
@@ -212,18 +221,20 @@ class _UnitRun:
         return _Ran(outcomes, counters["stats"]["unique_graphs"], counters["graph_break"], graphs)
 
     def _outcomes(
-        self, function: Callable[..., Any], chosen: Sequence[Sample], copied: Callable[[Any], Any]
-    ) -> list[Outcome]:
+        self, function: Callable[..., Any], chosen: Sequence[OpInfoSample], copied: Callable[[Any], Any]
+    ) -> list[CallOutcome]:
         copies = [copied(sample.inputs) for sample in chosen]
         _torch.manual_seed(_SEED)
         results = function(copies)
         gradients = self._gradients(chosen, copies, results) if self.job.unit.grad else [list[Any]() for _ in copies]
         return [
-            Outcome(*pytree.tree_flatten(result), _tensors(given), found)
+            CallOutcome(*pytree.tree_flatten(result), _tensors(given), found)
             for given, result, found in zip(copies, results, gradients, strict=True)
         ]
 
-    def _gradients(self, chosen: Sequence[Sample], copies: Sequence[Any], results: Sequence[Any]) -> list[list[Any]]:
+    def _gradients(
+        self, chosen: Sequence[OpInfoSample], copies: Sequence[Any], results: Sequence[Any]
+    ) -> list[list[Any]]:
         """For each sample the gradients of its inputs, for the same random directions whoever computed the results."""
         tops: list[torch.Tensor] = []
         for sample, result in zip(chosen, results, strict=True):
@@ -238,7 +249,7 @@ class _UnitRun:
 
 @dataclass(frozen=True)
 class _Ran:
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[CallOutcome]
     graphs: int
     broken: Counter[str]
     recorded: Sequence[CompiledGraph]
@@ -260,7 +271,7 @@ class _Ran:
             for node in graph.lowered.walk():
                 if node.op == "opaque":
                     opaque.setdefault(graph.phase, {})[node.attrs["target"]] = node.attrs["reason"]
-        yield Compiled(Counter(graph.phase for graph in self.recorded), opaque)
+        yield GraphsCompiled(Counter(graph.phase for graph in self.recorded), opaque)
 
 
 def _each(function: Callable[..., Any]) -> Callable[[Sequence[Any]], list[Any]]:

@@ -16,7 +16,7 @@ Tolerance = tuple[float, float]
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CallOutcome:
     """What a call gave: its outputs as leaves, the tensors of its inputs after the call, their gradients."""
 
     outputs: Sequence[Any]
@@ -30,7 +30,7 @@ class Outcome:
         return [(f"{name} {i}", leaf) for name, leaves in groups.items() for i, leaf in enumerate(leaves)]
 
 
-def difference(actual: Outcome, expected: Outcome, least: Tolerance, *, values: bool = True) -> str | None:
+def difference(actual: CallOutcome, expected: CallOutcome, least: Tolerance, *, values: bool = True) -> str | None:
     """None if the outcomes agree, else how they differ. Without `values` shapes and dtypes alone are compared."""
     if actual.structure != expected.structure:
         return f"the outputs are {actual.structure} instead of {expected.structure}"
@@ -94,7 +94,7 @@ def allowed(tensor: torch.Tensor, least: Tolerance) -> Tolerance:
     return max(relative, least[0]), max(absolute, least[1])
 
 
-def no_farther(actual: Outcome, expected: Outcome, exact: Outcome, least: Tolerance) -> bool:
+def no_farther(actual: CallOutcome, expected: CallOutcome, exact: CallOutcome, least: Tolerance) -> bool:
     """Whether every part that differs lies as near to the `exact` (float64) one as `expected` does, or near enough."""
     parts = list(zip(actual.parts(), expected.parts(), exact.parts(), strict=False))
     if len(parts) != len(exact.parts()):

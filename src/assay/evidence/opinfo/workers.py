@@ -7,9 +7,19 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass
 from types import TracebackType
 
-from assay.evidence.opinfo.messages import EAGER, Begun, Compiled, Differentiable, Failed, Job, Loaded, Message, Settled
-from assay.evidence.opinfo.records import SELF, Finding, Unit, Verdict
-from assay.processes import Handler, Limits, Tell, Worker, WorkerDied
+from assay.evidence.opinfo.messages import (
+    EAGER,
+    Begun,
+    Differentiable,
+    GraphsCompiled,
+    Message,
+    SamplesMade,
+    Settled,
+    UnitFailed,
+    UnitJob,
+)
+from assay.evidence.opinfo.records import SELF, OpUnit, SampleResult, UnitResults
+from assay.processes import Handler, Tell, Worker, WorkerDied, WorkerLimits
 
 _ENVIRONMENT = {
     # oneDNN's AMX kernels end eager's bf16 products with an illegal instruction where the kernel denies the tile state.
@@ -25,7 +35,7 @@ _PATIENCE = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class OpInfoSettings:
     """How every unit is run. `timeout` is in seconds, for samples that run together or alone."""
 
     target: str = "reference"
@@ -43,38 +53,38 @@ def service() -> Handler:
     """What a process runs: it tells what happens to the samples of a job."""
     from assay.evidence.opinfo.unit import prepare_process, reason_of, run_unit
 
-    def run(job: Job, tell: Tell) -> Failed | None:
+    def run(job: UnitJob, tell: Tell) -> UnitFailed | None:
         try:
             for message in run_unit(job):
                 tell(message)
         except Exception as error:
-            return Failed(reason_of(error))
+            return UnitFailed(reason_of(error))
         return None
 
     prepare_process()
     return run
 
 
-class Runner:
+class UnitRunner:
     """Runs units in a process of its own, which is started anew when it dies or takes too long."""
 
-    def __init__(self, settings: Settings, service: Callable[[], Handler] = service) -> None:
+    def __init__(self, settings: OpInfoSettings, service: Callable[[], Handler] = service) -> None:
         self._settings, self._units = settings, 0
-        limits = Limits(silence=settings.timeout)
+        limits = WorkerLimits(silence=settings.timeout)
         self._worker = Worker(service, limits=limits, pickled=True, environment=_ENVIRONMENT)
 
-    def run(self, unit: Unit) -> Finding:
+    def run(self, unit: OpUnit) -> UnitResults:
         """All about a unit; never raises for what its samples do."""
         started = time.perf_counter()
-        finding = Finding(unit, verdicts={backend: {} for backend in self._settings.backends})
+        finding = UnitResults(unit, verdicts={backend: {} for backend in self._settings.backends})
         alone: set[int] = set()
         while (ended := self._converse(finding, alone)) is not None:
-            before = finding.settled + len(alone)
+            before = finding.judged_count + len(alone)
             if ended.begun is not None and len(ended.begun.samples) > 1:
                 alone.update(ended.begun.samples)
             elif ended.begun is not None:
                 self._blame(finding, ended.begun, ended.verdict)
-            if finding.settled + len(alone) == before:  # another attempt would end in the same way
+            if finding.judged_count + len(alone) == before:  # another attempt would end in the same way
                 finding.failure = f"{ended.verdict.status} outside of any sample: {ended.verdict.reason}"
                 break
         finding.seconds = time.perf_counter() - started
@@ -87,24 +97,24 @@ class Runner:
         """End the process for good; a unit that is under way in another thread fails."""
         self._worker.close(_PATIENCE)
 
-    def __enter__(self) -> Runner:
+    def __enter__(self) -> UnitRunner:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
 
-    def _blame(self, finding: Finding, begun: Begun, verdict: Verdict) -> None:
+    def _blame(self, finding: UnitResults, begun: Begun, verdict: SampleResult) -> None:
         """Settle the one sample that was under way; what eager does to the process is nobody else's fault."""
         if begun.backend == EAGER:
-            verdict = Verdict("skipped", f"eager fails: {verdict.reason}")
+            verdict = SampleResult("skipped", f"eager fails: {verdict.reason}")
         for backend in self._settings.backends if begun.backend == EAGER else (begun.backend,):
             finding.verdicts[backend].setdefault(begun.samples[0], verdict)
 
-    def _converse(self, finding: Finding, alone: Set[int]) -> _Ended | None:
-        """Have the process run what is not settled yet and note what it says; None if it came to the end."""
+    def _converse(self, finding: UnitResults, alone: Set[int]) -> _Ended | None:
+        """Have the process run what has no result yet and note what it says; None if it came to the end."""
         settings = self._settings
         known = frozenset((backend, i) for backend, verdicts in finding.verdicts.items() for i in verdicts)
-        job = Job(finding.unit, settings.target, settings.peers, settings.limit, known, frozenset(alone))
+        job = UnitJob(finding.unit, settings.target, settings.peers, settings.limit, known, frozenset(alone))
         begun: Begun | None = None
 
         def note(message: Message) -> None:
@@ -114,12 +124,12 @@ class Runner:
 
         self._worker.start()  # one that cannot start is no finding
         try:
-            failed: Failed | None = self._worker.ask(job, told=note, what=str(finding.unit))
+            failed: UnitFailed | None = self._worker.ask(job, told=note, what=str(finding.unit))
         except WorkerDied as death:
             if death.ending.how == "stopped":
                 raise
-            return _Ended(begun, Verdict("timeout" if death.ending.how == "time" else "crash", death.reason))
-        return None if failed is None else _Ended(begun, Verdict("error", failed.reason))
+            return _Ended(begun, SampleResult("timeout" if death.ending.how == "time" else "crash", death.reason))
+        return None if failed is None else _Ended(begun, SampleResult("error", failed.reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,19 +137,19 @@ class _Ended:
     """How a conversation broke off, and what was under way then."""
 
     begun: Begun | None
-    verdict: Verdict
+    verdict: SampleResult
 
 
-def _note(finding: Finding, message: Message) -> None:
+def _note(finding: UnitResults, message: Message) -> None:
     match message:
-        case Loaded():
+        case SamplesMade():
             finding.samples, finding.tolerance = message.samples, message.tolerance
         case Settled():
             for index, verdict in message.verdicts.items():
                 finding.verdicts[message.backend].setdefault(index, verdict)
         case Differentiable():
             finding.differentiable.add(message.sample)
-        case Compiled():
+        case GraphsCompiled():
             for phase, count in message.graphs.items():
                 finding.graphs[phase] = finding.graphs.get(phase, 0) + count
             for phase, reasons in message.opaque.items():

@@ -78,7 +78,7 @@ def worst_error(record: Record) -> float | None:
     return max((found for each in verdicts(record) if (found := part_of_allowed(each)) is not None), default=None)
 
 
-def told(cause: Cause | None) -> str:
+def cause_text(cause: Cause | None) -> str:
     """A cause in one line."""
     if cause is None:
         return ""
@@ -115,14 +115,14 @@ def _changes(old: Record, new: Record, slower: float, accuracy: float) -> Iterat
     elif old.status != new.status:
         yield Change("changed_status", new.case, _state(old), _state(new))
     elif old.cause and new.cause and old.cause.key != new.cause.key:
-        yield Change("changed_cause", new.case, told(old.cause), told(new.cause))
+        yield Change("changed_cause", new.case, cause_text(old.cause), cause_text(new.cause))
     if not (disturbed(old) or disturbed(new)):
         yield from _moved(new.case, relative_time(old), relative_time(new), slower, ("slower", "faster"))
     yield from _moved(new.case, worst_error(old), worst_error(new), accuracy, ("less_accurate", "more_accurate"))
 
 
 def _state(record: Record) -> str:
-    return f"{record.status} ({told(record.cause)})" if record.cause else record.words
+    return f"{record.status} ({cause_text(record.cause)})" if record.cause else record.words
 
 
 def _moved(

@@ -19,7 +19,7 @@ from assay.evidence.records.schema import NOT_TRIED, Cause, Record
 from assay.evidence.report.cells import Link
 from assay.evidence.report.names import file_names
 
-Failure: TypeAlias = tuple[str, str, str, str]
+FailureKey: TypeAlias = tuple[str, str, str, str]
 """Stage, component, error and message of causes: what one row of the failure analysis is about, whatever the op."""
 
 CauseKey: TypeAlias = tuple[str, ...]
@@ -42,12 +42,12 @@ def gathered(paths: Iterable[Path], folder: Path) -> Records:
     return Records(tuple(records), tuple(damaged))
 
 
-def failure_of(cause: Cause) -> Failure:
+def failure_of(cause: Cause) -> FailureKey:
     """The failure that a cause is one of."""
     return cause.stage, cause.component, cause.error, cause.message
 
 
-def said(failure: Failure) -> str:
+def said(failure: FailureKey) -> str:
     """A failure in a line."""
     _, _, error, message = failure
     if not message or not error or error in message:
@@ -113,7 +113,7 @@ class Base:
         return _pages("ops", (op for record in self.records for op in _ops_of(record)))
 
     @cached_property
-    def causes(self) -> Mapping[Failure, str]:
+    def causes(self) -> Mapping[FailureKey, str]:
         """Every failure, of cases that were not tried too, and its page."""
         found = {failure_of(each.cause) for each in self.records if each.cause}
         texts = {failure: "/".join((failure[1] or UNKNOWN, failure[0], said(failure)[:48])) for failure in found}
@@ -149,7 +149,7 @@ class Base:
         failure = failure_of(cause)
         return Link(f"{cause.op}: {said(failure)}" if cause.op else said(failure), self.causes[failure])
 
-    def failure(self, failure: Failure) -> Link:
+    def failure(self, failure: FailureKey) -> Link:
         """The link to the page of a failure."""
         return Link(said(failure), self.causes[failure])
 

@@ -44,14 +44,14 @@ class Ratio(Struct, frozen=True):
         return Fraction(self.part, self.whole) if self.whole else Fraction(0)
 
 
-class Counted(Struct, frozen=True):
+class DistinctCount(Struct, frozen=True):
     """A total, and how many different ones there are in it."""
 
     total: int
     unique: int
 
 
-Cell: TypeAlias = str | int | float | Ratio | Counted | Link | tuple[Link, ...] | None
+Cell: TypeAlias = str | int | float | Ratio | DistinctCount | Link | tuple[Link, ...] | None
 Datum: TypeAlias = str | int | float | list[str] | None
 
 
@@ -136,7 +136,7 @@ class Table:
         return replace(self.without(*dropped), note=note)
 
 
-class Memory:
+class CellCache:
     """Cells as one form of a report writes them: each distinct one is rendered once."""
 
     def __init__(self, render: Callable[[Cell, Kind, str], str]) -> None:
@@ -219,7 +219,7 @@ def written(cell: Cell, kind: Kind) -> str:
         return ", ".join(link.text for link in cell)
     if isinstance(cell, Ratio):
         return f"{cell.part}/{cell.whole} ({percent(cell.value)})" if cell.whole else "0/0"
-    if isinstance(cell, Counted):
+    if isinstance(cell, DistinctCount):
         return f"{cell.total:,} ({cell.unique:,})"
     return _FIGURES[kind](cell)
 
@@ -228,7 +228,7 @@ def order(cell: Cell) -> float | str | None:
     """What a cell is sorted by; None is last."""
     if isinstance(cell, Ratio):
         return float(cell.value)
-    if isinstance(cell, Counted):
+    if isinstance(cell, DistinctCount):
         return cell.total
     if isinstance(cell, Link):
         return cell.text
@@ -273,7 +273,7 @@ def _data(cells: tuple[Cell, ...], kind: Kind) -> Iterable[Sequence[Datum]]:
         pairs = [(cell.part, cell.whole) if isinstance(cell, Ratio) else (None, None) for cell in cells]
         return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     if kind == "counted":
-        pairs = [(cell.total, cell.unique) if isinstance(cell, Counted) else (None, None) for cell in cells]
+        pairs = [(cell.total, cell.unique) if isinstance(cell, DistinctCount) else (None, None) for cell in cells]
         return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     return ([_datum(cell) for cell in cells],)
 

@@ -43,7 +43,7 @@ def checks(base: Base, tables: Tables, found: Blockers, pages: Collection[str]) 
         ("the fix plan ends with every blocked model", _plans_told(found), list(_plans(base, found))),
         ("every name leads to a page", f"{len(pages):,} pages", list(_links(tables, pages))),
     )
-    return tuple(Check(name, not bad, _told(bad) or told) for name, told, bad in made)
+    return tuple(Check(name, not bad, _listed(bad) or told) for name, told, bad in made)
 
 
 def table(found: Collection[Check]) -> Table:
@@ -53,7 +53,7 @@ def table(found: Collection[Check]) -> Table:
     return Table("checks", "Self-checks", columns, rows)
 
 
-def _told(bad: list[str]) -> str:
+def _listed(bad: list[str]) -> str:
     more = f"; and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
     return "; ".join(bad[:_SHOWN]) + more
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from assay.evidence.records.schema import Record
-from assay.evidence.report.base import UNKNOWN, Base, CauseKey, Failure, failure_of, models_of, said, tried
+from assay.evidence.report.base import UNKNOWN, Base, CauseKey, FailureKey, failure_of, models_of, said, tried
 from assay.evidence.report.cells import Column, Link, Ratio, Row, Table, natural, number, written
 from assay.evidence.report.clusters import clusters
-from assay.evidence.report.unlock import Fixes, freed, plan
+from assay.evidence.report.unlock import Fixes, freed, shortest_fixes
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Blockers:
     """By target: the models that do not pass, each with the causes that block it; and who failed of what."""
 
     blocked: Mapping[str, Mapping[str, frozenset[CauseKey]]]
-    impact: Mapping[tuple[str, Failure], tuple[Record, ...]]
+    impact: Mapping[tuple[str, FailureKey], tuple[Record, ...]]
     plans: Mapping[str, list[Fixes[CauseKey]]]
 
 
@@ -34,11 +34,11 @@ def blockers(base: Base) -> Blockers:
         causes = frozenset(record.cause.key for record in bad if record.cause)
         if causes and any(not record.green for record in own or records):
             blocked[target][model] = causes
-    impact: dict[tuple[str, Failure], list[Record]] = {}
+    impact: dict[tuple[str, FailureKey], list[Record]] = {}
     for record in base.failed:
         if record.cause:
             impact.setdefault((record.case.target, failure_of(record.cause)), []).append(record)
-    plans = {target: plan(models) for target, models in blocked.items()}
+    plans = {target: shortest_fixes(models) for target, models in blocked.items()}
     return Blockers(blocked, {key: tuple(records) for key, records in impact.items()}, plans)
 
 
@@ -57,7 +57,7 @@ def component_failures(base: Base, found: Blockers) -> Table:
     columns = (
         Column("target", "Target"),
         Column("component", "Compiler Component"),
-        Column("failure", "Failure", "link"),
+        Column("failure", "FailureKey", "link"),
         Column("stage", "Stage"),
         Column("ops", "Ops", "links", "The ops that failed so."),
         Column("count", "Number of Impacted Models", "count"),
@@ -145,14 +145,14 @@ def unknown(base: Base, found: Blockers) -> Table:
     """Failures without a component, those that say nearly the same together."""
     columns = (
         Column("cluster", "Cluster", "count"),
-        Column("failure", "Failure", "link"),
+        Column("failure", "FailureKey", "link"),
         Column("stage", "Stage"),
         Column("targets", "Targets"),
         Column("cases", "Cases", "count"),
         Column("count", "Impacted Models", "count"),
         Column("models", "Models", "links"),
     )
-    nameless: dict[Failure, dict[str, tuple[Record, ...]]] = {}
+    nameless: dict[FailureKey, dict[str, tuple[Record, ...]]] = {}
     for (target, failure), records in found.impact.items():
         if not failure[1]:
             nameless.setdefault(failure, {})[target] = records
@@ -202,7 +202,7 @@ def not_tried(base: Base) -> Table:
 def cause_cases(base: Base) -> Table:
     """Every case that is not green, under its failure."""
     columns = (
-        Column("failure", "Failure", "link"),
+        Column("failure", "FailureKey", "link"),
         Column("kind", "Kind"),
         Column("name", "Name", "link"),
         Column("configuration", "Configuration", "code"),

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
-from assay.evidence.report.cells import NUMERIC, Cell, Column, Kind, Link, Memory, Table, order, written
+from assay.evidence.report.cells import NUMERIC, Cell, CellCache, Column, Kind, Link, Table, order, written
 from assay.evidence.report.charts import Chart
 from assay.evidence.report.checks import Check
-from assay.evidence.report.pages import SECTIONS, Block, Facts, Page
+from assay.evidence.report.pages import SECTIONS, Facts, Page, PageBlock
 
 if TYPE_CHECKING:
     import jinja2
@@ -50,12 +50,12 @@ def _inside() -> dict[str, Markup]:
     }
 
 
-def memory() -> Memory:
+def memory() -> CellCache:
     """What pages of one report share, so that no cell is rendered twice."""
-    return Memory(_whole)
+    return CellCache(_whole)
 
 
-def as_html(page: Page, report: str, failed: tuple[Check, ...] = (), known: Memory | None = None) -> str:
+def as_html(page: Page, report: str, failed: tuple[Check, ...] = (), known: CellCache | None = None) -> str:
     """The page of the report with this title; checks of the report that failed stand at its top."""
     known = known or memory()
     up = "../" * page.path.count("/")
@@ -73,11 +73,11 @@ def as_html(page: Page, report: str, failed: tuple[Check, ...] = (), known: Memo
     )
 
 
-def _kind(block: Block) -> str:
+def _kind(block: PageBlock) -> str:
     return type(block).__name__.lower()
 
 
-def _body(block: Block, up: str, known: Memory) -> Markup:
+def _body(block: PageBlock, up: str, known: CellCache) -> Markup:
     if isinstance(block, Table):
         return _table(block, up, known)
     if isinstance(block, Chart):
@@ -90,7 +90,7 @@ def _body(block: Block, up: str, known: Memory) -> Markup:
     return Markup(_link(block.link, up)) if block.link else Markup("")
 
 
-def _table(table: Table, up: str, known: Memory) -> Markup:
+def _table(table: Table, up: str, known: CellCache) -> Markup:
     """The head and the rows of a table."""
     head = "".join(map(_head, table.columns))
     rows = "".join(f"<tr>{''.join(row)}</tr>\n" for row in known.rows(table, up))

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from assay.evidence.report.cells import NUMERIC, Cell, Kind, Link, Memory, Table, written
+from assay.evidence.report.cells import NUMERIC, Cell, CellCache, Kind, Link, Table, written
 from assay.evidence.report.charts import Chart
 from assay.evidence.report.checks import Check
-from assay.evidence.report.pages import HOME, SECTIONS, Block, Facts, Page, Remark
+from assay.evidence.report.pages import HOME, SECTIONS, Facts, Page, PageBlock, Remark
 
 _LISTED = 60
 """How many links a cell lists; the data files have all."""
@@ -18,12 +18,12 @@ ROWS = 400
 _SPECIAL = re.compile(r"([\\`*_\[\]<>|#~$])")
 
 
-def memory() -> Memory:
+def memory() -> CellCache:
     """What pages of one report share, so that no cell is rendered twice."""
-    return Memory(_cell)
+    return CellCache(_cell)
 
 
-def files(page: Page, failed: tuple[Check, ...] = (), known: Memory | None = None) -> Iterator[tuple[str, str]]:
+def files(page: Page, failed: tuple[Check, ...] = (), known: CellCache | None = None) -> Iterator[tuple[str, str]]:
     """The page by its file name; rows that are too many for one file go on in further ones."""
     known = known or memory()
     parts = _parts(page)
@@ -63,12 +63,12 @@ def _steps(parts: Sequence[Page], here: int) -> str:
     return f"Parts of this page: {' '.join(links)}"
 
 
-def as_markdown(page: Page, failed: tuple[Check, ...] = (), known: Memory | None = None) -> str:
+def as_markdown(page: Page, failed: tuple[Check, ...] = (), known: CellCache | None = None) -> str:
     """The page in one piece; checks of the report that failed stand at its top."""
     return "\n".join(_page(page, failed, known or memory())) + "\n"
 
 
-def _page(page: Page, failed: tuple[Check, ...], known: Memory, steps: str = "") -> Iterator[str]:
+def _page(page: Page, failed: tuple[Check, ...], known: CellCache, steps: str = "") -> Iterator[str]:
     up = "../" * page.path.count("/")
     yield f"# {_plain(page.title)}"
     yield ""
@@ -87,7 +87,7 @@ def _page(page: Page, failed: tuple[Check, ...], known: Memory, steps: str = "")
         yield "This page is generated: do not edit it. `assay report` writes every table as CSV and JSON too."
 
 
-def _block(block: Block, up: str, known: Memory) -> Iterator[str]:
+def _block(block: PageBlock, up: str, known: CellCache) -> Iterator[str]:
     if isinstance(block, Table):
         yield from _table(block, up, known)
     elif isinstance(block, Chart):
@@ -102,7 +102,7 @@ def _facts(block: Facts, up: str) -> Iterator[str]:
     yield from (f"- **{_plain(name)}**: {_cell(cell, kind, up)}" for name, cell, kind in block.facts)
 
 
-def _table(table: Table, up: str, known: Memory) -> Iterator[str]:
+def _table(table: Table, up: str, known: CellCache) -> Iterator[str]:
     yield f"## {_plain(table.title)}"
     yield ""
     if table.note:
@@ -118,7 +118,7 @@ def _table(table: Table, up: str, known: Memory) -> Iterator[str]:
         yield "; ".join(f"*{_plain(column.title)}*: {_plain(column.meaning.rstrip('.'))}" for column in explained) + "."
 
 
-def table_lines(table: Table, up: str, known: Memory | None = None) -> Iterator[str]:
+def table_lines(table: Table, up: str, known: CellCache | None = None) -> Iterator[str]:
     """The rows under their titles; `up` leads from the page to the folder of the report."""
     yield f"| {' | '.join(_plain(column.title) for column in table.columns)} |"
     yield f"|{'|'.join('---:' if column.kind in NUMERIC else '---' for column in table.columns)}|"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from assay.evidence.records.diff import part_of_allowed, relative_time, verdicts, worst_error
 from assay.evidence.records.schema import Record
 from assay.evidence.report.base import Base
-from assay.evidence.report.cells import Cell, Column, Counted, Link, Ratio, Row, Table, natural, written
+from assay.evidence.report.cells import Cell, Column, DistinctCount, Link, Ratio, Row, Table, natural, written
 
 CASE = (
     Column("model", "Model", "link"),
@@ -62,9 +62,9 @@ def _figures(base: Base, record: Record) -> Iterator[Cell]:
     relative = relative_time(record)
     yield record.status
     yield record.verdict or None
-    yield Counted(sum(use.count for use in record.ops), len(record.ops)) if record.ops else None
+    yield DistinctCount(sum(use.count for use in record.ops), len(record.ops)) if record.ops else None
     remaining = [use.remaining for use in record.ops if use.remaining]
-    yield Counted(sum(remaining), len(remaining)) if record.ops else None
+    yield DistinctCount(sum(remaining), len(remaining)) if record.ops else None
     yield record.transfers.count if record.transfers else None
     yield record.transfers.bytes if record.transfers else None
     yield record.speed.eager_median

@@ -12,10 +12,10 @@ from assay.evidence.records.schema import Record
 from assay.evidence.report.base import Base, models_of
 from assay.evidence.report.cells import Cell, Column, Link, Ratio, Row, Table
 
-Way: TypeAlias = tuple[str, str]
+OpWithArguments: TypeAlias = tuple[str, str]
 """An op and its arguments as text."""
 
-Used: TypeAlias = Mapping[Way, "tuple[Mapping[tuple[str, str, str, str], int], Uses]"]
+Used: TypeAlias = Mapping[OpWithArguments, "tuple[Mapping[tuple[str, str, str, str], int], Uses]"]
 """By way: how many nodes of each model (with its mode, size and dtype) are used so, and all uses."""
 
 
@@ -31,7 +31,7 @@ class Uses:
 
 def ways(base: Base) -> Used:
     """In which ways models use ops."""
-    found: dict[Way, tuple[dict[tuple[str, str, str, str], int], Uses]] = {}
+    found: dict[OpWithArguments, tuple[dict[tuple[str, str, str, str], int], Uses]] = {}
     for record in base.runs:
         case = record.case
         for each in record.configurations:
@@ -46,8 +46,8 @@ def ways(base: Base) -> Used:
     return found
 
 
-def _alone(base: Base) -> Mapping[Way, list[Record]]:
-    found: dict[Way, list[Record]] = {}
+def _alone(base: Base) -> Mapping[OpWithArguments, list[Record]]:
+    found: dict[OpWithArguments, list[Record]] = {}
     for record in base.op_runs:
         found.setdefault((record.case.name, record.case.configuration), []).append(record)
     return found

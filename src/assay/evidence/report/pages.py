@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from assay.evidence.machine import DISTURBED
 from assay.evidence.records.schema import STATUSES
-from assay.evidence.report.base import UNKNOWN, Base, Failure, said
+from assay.evidence.report.base import UNKNOWN, Base, FailureKey, said
 from assay.evidence.report.cells import Cell, Column, Kind, Link, Table, number, written
 from assay.evidence.report.charts import Chart, accuracy_chart, plan_chart, speed_chart, status_chart
 from assay.evidence.report.failures import Blockers
@@ -30,7 +30,7 @@ class Remark:
     link: Link | None = None
 
 
-Block: TypeAlias = Table | Chart | Facts | Remark
+PageBlock: TypeAlias = Table | Chart | Facts | Remark
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Page:
 
     path: str
     title: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[PageBlock, ...]
     kind: str = ""
 
 
@@ -79,7 +79,7 @@ def data_page(tables: Iterable[Table]) -> Page:
     return Page("data/index", "Data", (Table("data", "The rows of every table", columns, rows),))
 
 
-def _home(base: Base, tables: Mapping[str, Table], found: Blockers) -> Iterator[Block]:
+def _home(base: Base, tables: Mapping[str, Table], found: Blockers) -> Iterator[PageBlock]:
     yield Facts(tuple(_origin(base)))
     runs: dict[str, dict[str, int]] = {}
     table = tables["statuses"]
@@ -160,7 +160,7 @@ def _crowded(base: Base) -> Iterator[Remark]:
             yield Remark(f"{count} of {len(timed)} times {told}: they are not for comparison with other runs.")
 
 
-def _failures(tables: Mapping[str, Table], found: Blockers, base: Base) -> Iterator[Block]:
+def _failures(tables: Mapping[str, Table], found: Blockers, base: Base) -> Iterator[PageBlock]:
     yield from _remarks(tables, found)
     if not base.failed:
         yield Remark("No case failed.")
@@ -212,7 +212,7 @@ def _cause_pages(base: Base, tables: Mapping[str, Table]) -> Iterator[Page]:
     impact = tables["component_failures"].by("failure")
     fixes, cases = tables["unlocks"].by("cause"), tables["failed_cases"].by("failure")
     for failure, path in base.causes.items():
-        blocks: list[Block] = [Facts(tuple(_fields(failure)))]
+        blocks: list[PageBlock] = [Facts(tuple(_fields(failure)))]
         if path in impact:
             blocks.append(replace(impact[path].without("component", "stage"), title="Impact"))
         if path in fixes:
@@ -224,7 +224,7 @@ def _cause_pages(base: Base, tables: Mapping[str, Table]) -> Iterator[Page]:
         yield Page(path, said(failure), tuple(blocks), "cause")
 
 
-def _fields(failure: Failure) -> Iterator[tuple[str, Cell, Kind]]:
+def _fields(failure: FailureKey) -> Iterator[tuple[str, Cell, Kind]]:
     stage, component, error, message = failure
     yield "Component", component or UNKNOWN, "text"
     yield "Stage", stage, "text"

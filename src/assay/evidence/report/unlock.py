@@ -34,7 +34,7 @@ def freed(blocked: Mapping[str, frozenset[C]], fixes: frozenset[C]) -> tuple[str
     return tuple(sorted(model for model, causes in blocked.items() if causes <= fixes))
 
 
-def plan(blocked: Mapping[str, frozenset[C]], budget: int = BUDGET) -> list[Fixes[C]]:
+def shortest_fixes(blocked: Mapping[str, frozenset[C]], budget: int = BUDGET) -> list[Fixes[C]]:
     """For every number of fixes that frees more models than one less: the most models, and fixes that free them.
 
     Exact as long as the search stays within its budget; beyond that the plan grows greedily from the last exact one,

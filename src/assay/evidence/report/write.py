@@ -50,7 +50,7 @@ def uncollected() -> Generator[None]:
             gc.enable()
 
 
-def made(records: Records, title: str) -> Report:
+def make_report(records: Records, title: str) -> Report:
     """The report of records; no records are an error."""
     found = base(records)
     blocking = failures.blockers(found)

@@ -93,7 +93,7 @@ class _Search:
                 with torch.no_grad():
                     exact.run(*arguments)
                 if self.found is None:
-                    self.found = _found(_Trial(graph, self.options, list(arguments), plain.kept, exact.kept))
+                    self.found = _first_suspect(_Trial(graph, self.options, list(arguments), plain.kept, exact.kept))
                 return results
 
             return run
@@ -162,7 +162,7 @@ class _Trial:
             plain = _Kept(module)
             plain.run(*inputs)
             exact.run(*inputs)
-        graph = traced(module, replace(self.options, frozen=False), "inference")
+        graph = traced(module, replace(self.options, tracking=False, frozen=False), "inference")
         trial = _Trial(graph, self.options, inputs, plain.kept, exact.kept)
         return trial.is_right(node.name, _Way())
 
@@ -197,7 +197,7 @@ class _Trial:
         return self.seen[way]
 
 
-def _found(trial: _Trial) -> Suspect | None:
+def _first_suspect(trial: _Trial) -> Suspect | None:
     for node, complaint in trial.wrong(_Way()):
         component = _component(trial, node.name)
         if component in _OF_ONE_OP and trial.is_right_alone(node):

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from assay.errors import NotFound, hint_for
 from assay.evidence.records import Record
 from assay.evidence.sweep.jobs import Job
-from assay.evidence.sweep.reproducers import proven
+from assay.evidence.sweep.reproducers import run_with_reproducer
 from assay.needs import require
 
 
@@ -34,7 +34,7 @@ class LocalProcesses:
         pool = ThreadPoolExecutor(self._workers, thread_name_prefix="sweep")
         stop = threading.Event()
         try:
-            for future in as_completed([pool.submit(proven, job, stop.is_set) for job in jobs]):
+            for future in as_completed([pool.submit(run_with_reproducer, job, stop.is_set) for job in jobs]):
                 yield future.result()
         finally:
             stop.set()
@@ -54,7 +54,7 @@ class RayCluster:
         ray = self._ray
         if not ray.is_initialized():
             ray.init(num_cpus=self._workers, include_dashboard=False, log_to_driver=False)
-        remote = ray.remote(num_cpus=1)(proven)
+        remote = ray.remote(num_cpus=1)(run_with_reproducer)
         waiting = [remote.remote(job) for job in jobs]
         while waiting:
             done, waiting = ray.wait(waiting, num_returns=1)

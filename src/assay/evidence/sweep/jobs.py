@@ -10,7 +10,7 @@ from assay.errors import BadFeed
 from assay.evidence.records import Case, Configuration, Environment
 
 
-class Limits(Struct, frozen=True):
+class CaseLimits(Struct, frozen=True):
     """What one case may take."""
 
     seconds: float = 900.0
@@ -22,7 +22,7 @@ class Job(Struct, frozen=True):
 
     case: Case
     environment: Environment
-    limits: Limits = Limits()
+    limits: CaseLimits = CaseLimits()
     threads: int = 0
     """0: as many as the process may use."""
     rounds: int = 10

@@ -31,7 +31,7 @@ from assay.evidence.compare.edges import undecided
 from assay.evidence.compare.models import NOISE_FACTOR, allowed_error
 from assay.evidence.records import Output
 from assay.evidence.sweep.accuracy import against
-from assay.evidence.sweep.lab import Lab, Operand, Operands, Pin, Pins, Way, edges_of
+from assay.evidence.sweep.lab import Lab, Operand, Operands, Pin, Pins, TorchRun, edges_of
 from assay.evidence.sweep.subjects import Results, Subject
 from assay.frontends.torch.importer import origin_of
 from assay.ir.dtypes import Array
@@ -90,7 +90,7 @@ def reconsidered(subject: Subject, target: str, found: Results, plain: Results, 
     """Judge results once more. RunFailed if the graphs of the case do not give in f64 what the model gives."""
     lab = Lab(subject, target)
     mine = lab.on_target()[1]
-    free = lab.by_torch(Way(wide=True))[0]
+    free = lab.by_torch(TorchRun(wide=True))[0]
     if verdicts(_like(free, plain), plain, exact).wrong:
         raise RunFailed("its graphs give other results in f64 than the model does", where="kinks")
     runs, flips = pinned(lab, mine)
@@ -168,11 +168,11 @@ def pinned(lab: Lab, mine: Operands) -> tuple[Runs, Sequence[Flip]]:
 
 
 def _runs(lab: Lab, pins: Pins) -> Runs:
-    exact, operands = lab.by_torch(Way(pins, wide=True))
+    exact, operands = lab.by_torch(TorchRun(pins, wide=True))
     noise = {key: np.zeros(value.shape) for key, value in operands.items()}
     others: list[Results] = []
     for seed in (None, *range(_NOISY)):
-        results, seen = lab.by_torch(Way(pins, noise=seed))
+        results, seen = lab.by_torch(TorchRun(pins, noise=seed))
         others.append(results)
         with np.errstate(all="ignore"):
             for key, value in operands.items():
@@ -211,10 +211,10 @@ def _that_matter(lab: Lab, runs: Runs, flips: Sequence[Flip], judged: Verdicts) 
     """The flips that move a result of f64 by more than is allowed, each beside those before it."""
     found: list[Flip] = []
     pins: dict[Operand, Pin] = {}
-    before = lab.by_torch(Way(pins, wide=True))[0]
+    before = lab.by_torch(TorchRun(pins, wide=True))[0]
     for flip in flips:
         pins |= {key: pin for key, pin in runs.pins.items() if (key.graph, key.node) == (flip.graph, flip.node)}
-        after = lab.by_torch(Way(pins, wide=True))[0]
+        after = lab.by_torch(TorchRun(pins, wide=True))[0]
         if _apart(before.outputs, after.outputs, judged.outputs) or _apart(
             before.gradients, after.gradients, judged.gradients
         ):
@@ -305,7 +305,7 @@ def _noise_of_values(lab: Lab, pins: Pins) -> dict[Key, Grown]:
             part = apart / size if size else float(apart > 0)
             noise[index, node.name] = Grown(max(apart, before.largest), max(part, before.part))
 
-    lab.by_torch(Way(pins, wide=True, watch=keep))
+    lab.by_torch(TorchRun(pins, wide=True, watch=keep))
     for seed in range(_NOISY):
-        lab.by_torch(Way(pins, noise=seed, watch=compare))
+        lab.by_torch(TorchRun(pins, noise=seed, watch=compare))
     return noise

@@ -85,7 +85,7 @@ Watch = Callable[[int, fx.Node, Any], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class TorchRun:
     """How torch runs the graphs: with operands pinned, in f64 or not, with the noise of a seed in every op or without.
 
     `watch` sees every result.
@@ -100,7 +100,7 @@ class Way:
 class _Torch(fx.Interpreter):
     """torch's run of a graph. `seen` gets the operands of nodes with an edge, which then are pinned."""
 
-    def __init__(self, module: fx.GraphModule, index: int, way: Way, seen: Operands) -> None:
+    def __init__(self, module: fx.GraphModule, index: int, way: TorchRun, seen: Operands) -> None:
         super().__init__(module)
         self._edges = {edge.node: edge for edge in edges_of(module)}
         self._index, self._way, self._seen = index, way, seen
@@ -181,7 +181,7 @@ class Lab:
 
         return self._run(turn), seen
 
-    def by_torch(self, way: Way) -> tuple[Results, Operands]:
+    def by_torch(self, way: TorchRun) -> tuple[Results, Operands]:
         """What torch gives, and the operands that its ops with an edge have before they are pinned."""
         seen: Operands = {}
         mode = nullcontext() if way.noise is None else NoisyArithmetic(way.noise)

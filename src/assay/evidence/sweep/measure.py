@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 from torch import Tensor
 
-from assay.evidence.machine import Watch, cpu_of, forget_peak
+from assay.evidence.machine import OutsideLoad, cpu_of, forget_peak
 from assay.evidence.reasons import summary
 from assay.evidence.records import Cause, Output, Record
 from assay.evidence.records.diff import part_of_allowed
@@ -29,7 +29,7 @@ from assay.evidence.sweep.machine import peak_memory
 from assay.evidence.sweep.subjects import Results, Subject, make_subject
 from assay.runtime.torch.backend import Options
 from assay.runtime.torch.explain import GraphBreak, explained
-from assay.runtime.torch.watch import Arguments, Run, Watched, watching
+from assay.runtime.torch.watch import CallArguments, ModelCall, Watched, watching
 
 _PATIENCE = 10.0
 """Seconds after which timed runs end, if there were enough of them."""
@@ -133,7 +133,7 @@ def _steady(draft: Draft, subject: Subject, options: Options) -> None:
             draft.speed["warm"] = time.perf_counter() - started - stages.get("run", 0.0)
         draft.enter("run")  # from here on no stage is told: telling takes time
         times: dict[str, list[float]] = {"eager_": [], "": []}
-        watch = Watch([lambda: cpu_of("self")])
+        watch = OutsideLoad([lambda: cpu_of("self")])
         until = time.perf_counter() + _PATIENCE
         for done in range(draft.job.rounds):
             if done >= _LEAST_ROUNDS and time.perf_counter() > until and not draft.job.last:
@@ -161,7 +161,7 @@ def _p95(seconds: list[float]) -> float:
     return statistics.quantiles(seconds, n=20, method="inclusive")[-1] if len(seconds) > 1 else seconds[0]
 
 
-def _region(subject: Subject, options: Options) -> AbstractContextManager[tuple[Watched, Run]]:
+def _region(subject: Subject, options: Options) -> AbstractContextManager[tuple[Watched, ModelCall]]:
     return watching(
         subject.compiled,
         options=options,
@@ -172,11 +172,11 @@ def _region(subject: Subject, options: Options) -> AbstractContextManager[tuple[
     )
 
 
-def _calling(subject: Subject, run: Run, *, fused: bool = True) -> Callable[..., Any]:
+def _calling(subject: Subject, run: ModelCall, *, fused: bool = True) -> Callable[..., Any]:
     """A watched call, which goes backward by itself, as one that gives plain results."""
 
     def call(*args: Any, **inputs: Any) -> Any:
-        outcome = run(Arguments(args, inputs), fused=fused)
+        outcome = run(CallArguments(args, inputs), fused=fused)
         return outcome.detach() if isinstance(outcome, Tensor) else outcome
 
     return subject.through(call)

@@ -20,7 +20,7 @@ from assay.evidence.records import Cause, Configuration, Record
 from assay.evidence.records.files import decoded
 from assay.evidence.sweep.jobs import Job
 from assay.evidence.sweep.supervise import check, named, supervise
-from assay.processes import Handler, Limits, Tell, Worker, WorkerDied, WorkerRaised
+from assay.processes import Handler, Tell, Worker, WorkerDied, WorkerLimits, WorkerRaised
 
 FAILED = 3
 """What a reproducer's process ends with when the failure is still there; Python itself ends with 1 or 2."""
@@ -44,7 +44,7 @@ reproduce(
 '''
 
 
-def proven(job: Job, stopped: Callable[[], bool] = lambda: False) -> Record:
+def run_with_reproducer(job: Job, stopped: Callable[[], bool] = lambda: False) -> Record:
     """The record of a job. Of a failure a file is made that shows it, and run once; a pass has none."""
     record = supervise(job, stopped)
     if record.green or record.status in _NOT_SHOWN:
@@ -94,7 +94,7 @@ def _literal(value: Any) -> str:
 def _shows(path: Path, record: Record, job: Job, stopped: Callable[[], bool]) -> bool:
     """Whether the file, run now within the same limits, fails in the same way."""
     assert record.cause is not None
-    limits = Limits(seconds=job.limits.seconds + _SLACK, resident=job.limits.memory)
+    limits = WorkerLimits(seconds=job.limits.seconds + _SLACK, resident=job.limits.memory)
     with Worker(service, limits=limits) as worker:
         try:
             code, output = worker.ask(str(path), watch=lambda: check(stopped))

@@ -12,18 +12,18 @@ from assay.errors import BadFeed
 from assay.evidence.records import Case, Configuration, Environment, Record, append, read
 from assay.evidence.records.schema import Mode, Size
 from assay.evidence.sweep.executors import Executor
-from assay.evidence.sweep.jobs import Job, Limits
+from assay.evidence.sweep.jobs import CaseLimits, Job
 from assay.evidence.sweep.reproducers import write_reproducer
 
 if TYPE_CHECKING:
     from assay.zoo.torch import Model
 
 
-class Settings(msgspec.Struct, frozen=True):
+class SweepSettings(msgspec.Struct, frozen=True):
     """How every job of a sweep is run."""
 
     environment: Environment
-    limits: Limits = Limits()
+    limits: CaseLimits = CaseLimits()
     threads: int = 0
     rounds: int = 10
 
@@ -33,7 +33,12 @@ class Settings(msgspec.Struct, frozen=True):
 
 
 def model_jobs(
-    models: Sequence[str], targets: Sequence[str], mode: Mode, size: Size, faults: Sequence[str], settings: Settings
+    models: Sequence[str],
+    targets: Sequence[str],
+    mode: Mode,
+    size: Size,
+    faults: Sequence[str],
+    settings: SweepSettings,
 ) -> list[Job]:
     """A job for each model, target and fault; one that cannot be run says why. NotFound for a model that the zoo does
     not have."""
@@ -60,7 +65,7 @@ def _dtype(model: Model, size: Size) -> str:
 
 
 def op_jobs(
-    records: Sequence[Record], targets: Sequence[str], settings: Settings, models: Sequence[str] = ()
+    records: Sequence[Record], targets: Sequence[str], settings: SweepSettings, models: Sequence[str] = ()
 ) -> list[Job]:
     """A job for each distinct op configuration in the records of models (all, or those named), on each target."""
     users: dict[str, list[str]] = {}

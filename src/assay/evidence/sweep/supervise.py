@@ -14,7 +14,7 @@ from assay.evidence.records.files import decoded
 from assay.evidence.sweep.causes import cause_of_death
 from assay.evidence.sweep.jobs import Job
 from assay.evidence.sweep.worker import PRELOAD, service
-from assay.processes import Ending, Limits, Nursery, Worker, WorkerDied, WorkerRaised
+from assay.processes import Ending, Nursery, Worker, WorkerDied, WorkerLimits, WorkerRaised
 
 _PATIENCE = 1.0
 """Seconds in which a process that is through cleans up."""
@@ -41,7 +41,7 @@ def supervise(job: Job, stopped: Callable[[], bool] = lambda: False) -> Record:
         nonlocal known
         known = decoded(record)
 
-    limits = Limits(seconds=job.limits.seconds, resident=job.limits.memory)
+    limits = WorkerLimits(seconds=job.limits.seconds, resident=job.limits.memory)
     with tempfile.TemporaryDirectory(prefix="assay-", ignore_cleanup_errors=True) as folder:
         worker = Worker(service, folder, limits=limits, nursery=_nursery())
         try:

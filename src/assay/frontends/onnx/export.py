@@ -42,17 +42,17 @@ class Term:
     dtype: DType
 
 
-Results: TypeAlias = Term | Sequence[Term]
-Row: TypeAlias = Callable[..., Results]
+OneOrMoreTerms: TypeAlias = Term | Sequence[Term]
+ExportRow: TypeAlias = Callable[..., OneOrMoreTerms]
 """`(emitter, node, *inputs) -> result(s)`; an absent input is None."""
 
-ROWS: dict[str, Row] = {}
+ROWS: dict[str, ExportRow] = {}
 
 
-def exports(name: str) -> Callable[[Row], Row]:
+def exports(name: str) -> Callable[[ExportRow], ExportRow]:
     """Enter the row of the core op `name`."""
 
-    def enter(row: Row) -> Row:
+    def enter(row: ExportRow) -> ExportRow:
         if name in ROWS:
             raise ValueError(f"the core op {name} has two rows")
         ROWS[name] = row
@@ -62,7 +62,7 @@ def exports(name: str) -> Callable[[Row], Row]:
 
 
 @dataclass
-class Emitter:
+class OnnxEmitter:
     """The ONNX graph in the making. Nodes are named `<prefix>.<number>`, after the core node that they stand for."""
 
     opset: int
@@ -114,7 +114,7 @@ def export_graph(graph: Graph, opset: int = OPSET) -> onnx.ModelProto:
     NotInOnnx names the node that cannot be said. ONNX nodes that stand for node i of the graph have names that begin
     with `<i>.`.
     """
-    emitter = Emitter(opset)
+    emitter = OnnxEmitter(opset)
     terms = _terms(emitter, graph, [Term(f"input{i}", _tensor(v).dtype) for i, v in enumerate(graph.inputs)])
     for index, node in enumerate(graph.nodes):
         emitter.prefix = str(index)
@@ -134,7 +134,7 @@ def export_graph(graph: Graph, opset: int = OPSET) -> onnx.ModelProto:
     return helper.make_model(proto, opset_imports=[helper.make_opsetid("", opset)], ir_version=IR_VERSION)
 
 
-def ints(emitter: Emitter, *numbers: int) -> Term:
+def ints(emitter: OnnxEmitter, *numbers: int) -> Term:
     """A constant vector of i64."""
     return emitter.constant(np.array(numbers, np.int64), i64)
 
@@ -161,14 +161,14 @@ def to_tensor(array: Array, name: str) -> onnx.TensorProto:
     return numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
 
 
-def _terms(emitter: Emitter, graph: Graph, inputs: Sequence[Term]) -> dict[Value, Term]:
+def _terms(emitter: OnnxEmitter, graph: Graph, inputs: Sequence[Term]) -> dict[Value, Term]:
     """The terms of a graph's inputs and constants."""
     terms = dict(zip(graph.inputs, inputs, strict=True))
     terms.update((value, emitter.constant(array, _tensor(value).dtype)) for value, array in graph.constants.items())
     return terms
 
 
-def _emit(emitter: Emitter, node: Node, terms: dict[Value, Term]) -> None:
+def _emit(emitter: OnnxEmitter, node: Node, terms: dict[Value, Term]) -> None:
     definition = OPS[node.op]
     if definition.regions or not all(isinstance(v.type, TensorType) for v in (*node.inputs, *node.outputs) if v):
         raise NotInOnnx(f"{node.op} is not exported", where=str(node.origin))
@@ -184,7 +184,7 @@ def _emit(emitter: Emitter, node: Node, terms: dict[Value, Term]) -> None:
     terms.update(zip(node.outputs, results, strict=True))
 
 
-def in_parts(emitter: Emitter, node: Node, *inputs: Term | None) -> list[Term]:
+def in_parts(emitter: OnnxEmitter, node: Node, *inputs: Term | None) -> list[Term]:
     """Export a composite by its decomposition."""
     b = Builder(decomposed=True)
     known = [None if term is None else emitter.contents.get(term.name) for term in inputs]
@@ -204,7 +204,7 @@ def in_parts(emitter: Emitter, node: Node, *inputs: Term | None) -> list[Term]:
     return [terms[value] for value in results]
 
 
-def _rename(emitter: Emitter, term: Term, name: str) -> None:
+def _rename(emitter: OnnxEmitter, term: Term, name: str) -> None:
     """Make `name` stand for `term`: rename what makes it, or copy it where it is an input or an output already."""
     maker = next((node for node in emitter.nodes if term.name in node.output), None)
     if maker is None or term.name.startswith("output"):

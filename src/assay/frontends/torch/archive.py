@@ -25,7 +25,7 @@ from assay.errors import AssayError, ImportFailed, LimitExceeded
 from assay.frontends.torch.magnitudes import check_magnitudes
 from assay.frontends.torch.private import serde
 from assay.frontends.torch.private.serde import schema
-from assay.frontends.torch.records import Records, rewritten
+from assay.frontends.torch.records import ArchiveRecords, rewritten
 from assay.frontends.torch.schema import TRUST, build, program_of
 from assay.limits import DEFAULT, Limits
 
@@ -56,7 +56,7 @@ def read_program(path: Path, limits: Limits = DEFAULT, *, samples: bool = False)
     where = str(path)
     try:
         with path.open("rb") as file, _quiet():
-            return _program(Records(file, limits), limits, samples)
+            return _program(ArchiveRecords(file, limits), limits, samples)
     except AssayError as error:
         raise error.located(where) from None
     except MemoryError as error:
@@ -67,7 +67,7 @@ def read_program(path: Path, limits: Limits = DEFAULT, *, samples: bool = False)
         raise ImportFailed(message, where=where) from error
 
 
-def _program(records: Records, limits: Limits, samples: bool) -> ExportedProgram:
+def _program(records: ArchiveRecords, limits: Limits, samples: bool) -> ExportedProgram:
     _check_names(records.names())
     _check_byte_order(records)
     program = program_of(json.loads(records.text(_PROGRAM)))
@@ -104,7 +104,7 @@ def _check_names(names: list[str]) -> None:
         raise ImportFailed(f"the archive holds {what}: {name[:60]!r}", hint=hint)
 
 
-def _check_byte_order(records: Records) -> None:
+def _check_byte_order(records: ArchiveRecords) -> None:
     written = records.text(_BYTE_ORDER) if _BYTE_ORDER in records.names() else sys.byteorder
     if written != sys.byteorder:
         raise ImportFailed("the file was written on a machine of another byte order", hint="export the program here")
@@ -113,7 +113,7 @@ def _check_byte_order(records: Records) -> None:
 # --- tensors
 
 
-def _tensors(records: Records, folder: str, config: str, limits: Limits) -> dict[str, torch.Tensor]:
+def _tensors(records: ArchiveRecords, folder: str, config: str, limits: Limits) -> dict[str, torch.Tensor]:
     """The tensors that a configuration lists. Those of one record share their memory."""
     listed = cast(schema.PayloadConfig, build(schema.PayloadConfig, json.loads(records.text(config))))
     content: dict[str, bytearray] = {}
@@ -160,9 +160,9 @@ def _fixed(size: schema.SymInt) -> int:
 # --- example inputs
 
 
-def _examples(records: Records, limits: Limits) -> Any:
+def _examples(records: ArchiveRecords, limits: Limits) -> Any:
     """The example inputs, which lie in an archive of their own: torch gets one with the same records and no more."""
-    inner = Records(io.BytesIO(records.data(_SAMPLES)), limits)
+    inner = ArchiveRecords(io.BytesIO(records.data(_SAMPLES)), limits)
     content: Mapping[str, bytearray] = {name: inner.data(name) for name in inner.names()}
     try:
         return torch.load(rewritten(content), weights_only=True)

@@ -153,16 +153,16 @@ class _Importer:
     def _call(self, node: fx.Node) -> Refs:
         if node.target is torch.ops.higher_order.with_effects:
             return self._ordered_call(node)
-        return self._made(node, node.target, node.args, _meta_of(node))
+        return self._import_node(node, node.target, node.args, _meta_of(node))
 
     def _ordered_call(self, node: fx.Node) -> Refs:
         """An op between two tokens that only keep ops in order, which nodes are in anyhow."""
         _, target, *args = node.args
-        refs = self._made(node, target, args, node.meta["val"][1:])
+        refs = self._import_node(node, target, args, node.meta["val"][1:])
         assert isinstance(refs, tuple)
         return self._constant(np.zeros(0, np.float32)), *refs
 
-    def _made(self, node: fx.Node, target: Any, arguments: Sequence[Any], meta: Any) -> Refs:
+    def _import_node(self, node: fx.Node, target: Any, arguments: Sequence[Any], meta: Any) -> Refs:
         target, arguments = self._of_memory(node, target, arguments)
         bodies = [each for each in map(self._module, pytree.tree_leaves((arguments, node.kwargs))) if each is not None]
         used: list[Value] = []

@@ -24,7 +24,7 @@ _ENCRYPTED = 0x1
 _WRITE_IT = "write the file with torch.export.save of this torch"
 
 
-class Records:
+class ArchiveRecords:
     """The content of a torch archive by name, without the folder that all of it lies in."""
 
     def __init__(self, file: IO[bytes], limits: Limits) -> None:

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from assay.errors import ImportFailed
 from assay.frontends.torch.private.serde import Alternatives, schema
-from assay.frontends.torch.texts import KEPT, LEFT_OUT, TEXTS, NotPlain, Rule
+from assay.frontends.torch.texts import KEPT, LEFT_OUT, TEXTS, NotPlain, TextRule
 
 TRUST = "if you trust the file, load it with torch.export.load and give assay.load the program"
 
@@ -29,7 +29,7 @@ def program_of(document: Any) -> schema.ExportedProgram:
     return found
 
 
-def build(kind: Any, data: Any, rule: Rule | None = None, where: str = "") -> Any:
+def build(kind: Any, data: Any, rule: TextRule | None = None, where: str = "") -> Any:
     """`data` as an object of the type `kind`, which is one of torch's schema or made of such."""
     origin = typing.get_origin(kind)
     if kind is str:
@@ -55,7 +55,7 @@ def _expect(data: Any, kind: type, where: str) -> Any:
     return data
 
 
-def _text(data: Any, rule: Rule | None, where: str) -> str:
+def _text(data: Any, rule: TextRule | None, where: str) -> str:
     text = _expect(data, str, where)
     if rule is None:
         raise ImportFailed(f"the program has a {where}, of which nothing is known here", hint=TRUST)
@@ -65,7 +65,7 @@ def _text(data: Any, rule: Rule | None, where: str) -> str:
         raise ImportFailed(f"the program's {where} is not plain: {error}: {text[:60]!r}", hint=TRUST) from None
 
 
-def _mapping(kind: Any, data: Any, rule: Rule | None, where: str) -> dict[str, Any]:
+def _mapping(kind: Any, data: Any, rule: TextRule | None, where: str) -> dict[str, Any]:
     """A dictionary; the rule of its field is that of its keys. Those of its values stand under `FIELD.value`."""
     inner, kept = TEXTS.get(f"{where}.value"), KEPT.get(where)
     items = {key: item for key, item in _expect(data, dict, where).items() if kept is None or key in kept}

@@ -28,7 +28,7 @@ from assay.frontends.torch.private.ops import (
 from assay.frontends.torch.private.serde import SIZE_FUNCTIONS
 from assay.frontends.torch.registry import rule_for
 
-Rule: TypeAlias = Callable[[str], str]
+TextRule: TypeAlias = Callable[[str], str]
 """Gives the text as torch may have it; NotPlain says what it is not."""
 
 
@@ -41,7 +41,7 @@ def _any(text: str) -> str:
     return text
 
 
-def _matching(pattern: str, what: str) -> Rule:
+def _matching(pattern: str, what: str) -> TextRule:
     compiled = re.compile(pattern, re.ASCII)
 
     def check(text: str) -> str:
@@ -146,7 +146,7 @@ _known_rules = _matching(r"ATEN|TRAINING", "set of rules that is known")
 _record_name = _matching(r"(weight|tensor)_\d+", "record of a tensor")
 _no_object = _matching(r"(?!)", "tensor or number but an object, which would have to be unpickled")
 
-TEXTS: Mapping[str, Rule] = {
+TEXTS: Mapping[str, TextRule] = {
     "Device.type": _identifier,
     "SymExpr.expr_str": _arithmetic,
     "SymIntArgument.as_name": _identifier,

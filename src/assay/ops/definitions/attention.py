@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from assay.ops.definitions.normalization import rounded_to, softmax_array
 from assay.ops.registry import Compute, Sample, Tolerance, op
 from assay.ops.samples import Rng, draw
 from assay.ops.shapes import broadcast
+
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
 
 
 def _attention_shape(q: Fact, k: Fact, v: Fact, mask: Fact | None = None, **attrs: Any) -> list[Shape]:
@@ -49,7 +52,7 @@ class Scores(NamedTuple):
 
 
 def attention_parts(
-    b: Any,
+    b: Builder,
     q: Any,
     k: Any,
     v: Any,
@@ -91,21 +94,22 @@ def attention_parts(
     return cast_to(b, b.matmul(weights, value), dtype), Scores(raw, capped, biased, weights)
 
 
-def cast_to(b: Any, x: Any, dtype: DType) -> Any:
+def cast_to(b: Builder, x: Any, dtype: DType) -> Any:
     """x as `dtype`."""
     return x if b.dtype(x) is dtype else b.cast(x, dtype=dtype)
 
 
-def _factor_parts(b: Any, q: Any, scale: float | None, dtype: DType) -> Any:
+def _factor_parts(b: Builder, q: Any, scale: float | None, dtype: DType) -> Any:
     """What both queries and keys are multiplied with."""
     size = b.dims(q)[-1]
-    if scale is not None or isinstance(size, int):
-        return b.constant(math.sqrt(_scale(size, scale)), dtype)
+    given = _scale(size, scale) if isinstance(size, int) else scale
+    if given is not None:
+        return b.constant(math.sqrt(given), dtype)
     roots = b.sqrt(b.sqrt(b.cast(b.size(q, -1), dtype=dtypes.f64)))
     return b.cast(b.div(1.0, b.reshape(roots, [])), dtype=dtype)
 
 
-def _bias_parts(b: Any, scores: Any, mask: Any, causal: bool) -> Any:
+def _bias_parts(b: Builder, scores: Any, mask: Any, causal: bool) -> Any:
     dtype = b.dtype(scores)
     nothing, blocked = b.constant(0.0, dtype), b.constant(-np.inf, dtype)
     bias = None
@@ -118,7 +122,7 @@ def _bias_parts(b: Any, scores: Any, mask: Any, causal: bool) -> Any:
     return bias
 
 
-def _sdpa_parts(b: Any, q: Any, k: Any, v: Any, mask: Any = None, **attrs: Any) -> Any:
+def _sdpa_parts(b: Builder, q: Any, k: Any, v: Any, mask: Any = None, **attrs: Any) -> Any:
     return attention_parts(b, q, k, v, mask, **attrs)[0]
 
 
@@ -211,7 +215,7 @@ def _rotary_shape(x: Fact, cos: Fact, sin: Fact, *, interleaved: bool) -> list[S
     return [x.shape]
 
 
-def _rotary_parts(b: Any, x: Any, cos: Any, sin: Any, *, interleaved: bool) -> Any:
+def _rotary_parts(b: Builder, x: Any, cos: Any, sin: Any, *, interleaved: bool) -> Any:
     rank, half = b.rank(x), b.vector(b.size(cos, -1))
     both, last = b.mul(half, 2), (rank - 1,)
     spans = [([0], both, [2]), ([1], both, [2])] if interleaved else [([0], half, [1]), (half, both, [1])]

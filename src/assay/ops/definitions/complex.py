@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from assay.ir.types import TensorType, Type
 from assay.ops.registry import Sample, op
 from assay.ops.samples import Rng, draw, elementwise
 from assay.ops.shapes import same
+
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
 
 PARTS = {dtypes.c64: dtypes.f32, dtypes.c128: dtypes.f64}
 """The dtype of the parts of a complex number."""
@@ -53,7 +56,7 @@ def join_complex(x: Array) -> Array:
     return result
 
 
-def _conj_parts(b: Any, x: Any) -> Any:
+def _conj_parts(b: Builder, x: Any) -> Any:
     parts = b.split_complex(x)
     real, imaginary = (b.gather(parts, [i], axis=-1) for i in (0, 1))
     return b.join_complex(b.concat(real, b.neg(imaginary), axis=-1))

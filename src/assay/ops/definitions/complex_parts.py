@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.ir import dtypes
+
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
 
 Parts = Callable[[Any, Any], Any]
 
 
-def _asinh(b: Any, z: Any) -> Any:
+def _asinh(b: Builder, z: Any) -> Any:
     """An odd function: on the right half the sum under the logarithm does not cancel."""
     left = b.lt(b.cast(z, dtype=dtypes.f64), 0.0)
     right = b.where(left, b.neg(z), z)
@@ -19,15 +22,15 @@ def _asinh(b: Any, z: Any) -> Any:
     return b.where(left, b.neg(found), found)
 
 
-def _asin(b: Any, z: Any) -> Any:
+def _asin(b: Builder, z: Any) -> Any:
     return b.mul(_asinh(b, b.mul(z, 1j)), -1j)
 
 
-def _acosh(b: Any, z: Any) -> Any:
+def _acosh(b: Builder, z: Any) -> Any:
     return b.log(b.add(z, b.mul(b.sqrt(b.add(z, 1.0)), b.sqrt(b.sub(z, 1.0)))))
 
 
-def _sigmoid(b: Any, z: Any) -> Any:
+def _sigmoid(b: Builder, z: Any) -> Any:
     return b.div(1.0, b.add(b.exp(b.neg(z)), 1.0))
 
 
@@ -52,7 +55,7 @@ def of_any_kind(name: str, real: Parts) -> Parts:
     """The decomposition of a function: `real`, and on complex numbers the one in the table."""
     on_complex = _ON_C128[name]
 
-    def parts(b: Any, x: Any) -> Any:
+    def parts(b: Builder, x: Any) -> Any:
         dtype = b.dtype(x)
         if dtype.kind != "complex":
             return real(b, x)

@@ -42,7 +42,7 @@ def join_shapes(a: Shape, b: Shape) -> Shape:
     return tuple(join(x, y) for x, y in zip(a, b, strict=True))
 
 
-def settled(body: Callable[[Sequence[Type]], Graph], states: Sequence[Type]) -> Graph:
+def loop_body(body: Callable[[Sequence[Type]], Graph], states: Sequence[Type]) -> Graph:
     """A loop's body built for carried types that hold in every iteration, however often they had to be widened."""
     kinds = list(states)
     while True:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from assay.ops.conditions import differ, falls_short
 from assay.ops.definitions.linear import exact_matmul, merged, pad_spatial
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
+
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
 
 
 def _gradient_shape(
@@ -42,12 +45,12 @@ def _gradient_shape(
     return [(grad.shape[1], x.shape[1] // groups, *kernel)]
 
 
-def _grouped(b: Any, size: Any, groups: int) -> Any:
+def _grouped(b: Builder, size: Any, groups: int) -> Any:
     return size // groups if isinstance(size, int) else b.div(size, groups)
 
 
 def _gradient_parts(
-    b: Any,
+    b: Builder,
     x: Any,
     grad: Any,
     *,

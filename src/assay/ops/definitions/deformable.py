@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +17,10 @@ from assay.ops.conditions import differ
 from assay.ops.definitions.linear import conv_shape
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
+
+if TYPE_CHECKING:
+    from assay.ir.graph import Value
+    from assay.ops.builder import Builder
 
 
 def _deformed_shape(
@@ -51,7 +56,7 @@ def _grid(
 
 
 def _deformed_parts(
-    b: Any,
+    b: Builder,
     x: Any,
     w: Any,
     offset: Any,
@@ -77,7 +82,7 @@ def _deformed_parts(
     pixels = b.transpose(
         b.reshape(x, (n, offset_groups, channels // offset_groups, math.prod(spatial))), perm=(0, 1, 3, 2)
     )
-    total = None
+    parts: list[Value] = []
     for corner in itertools.product((0, 1), repeat=rank):
         weight = b.constant(1, dtype) if mask is None else b.reshape(mask, (n, offset_groups, taps, count))
         flat = b.constant(0, i64)
@@ -87,9 +92,8 @@ def _deformed_parts(
             weight = b.where(inside, b.mul(weight, fraction if side else b.sub(1, fraction)), 0)
             flat = b.add(b.mul(flat, size), b.clip(at, 0, size - 1))
         read = b.gather_nd(pixels, b.reshape(flat, (n, offset_groups, taps * count, 1)), batch_dims=2)
-        part = b.mul(read, b.reshape(weight, (n, offset_groups, taps * count, 1)))
-        total = part if total is None else b.add(total, part)
-    columns = b.transpose(total, perm=(0, 1, 3, 2))
+        parts.append(b.mul(read, b.reshape(weight, (n, offset_groups, taps * count, 1))))
+    columns = b.transpose(functools.reduce(b.add, parts), perm=(0, 1, 3, 2))
     product = b.matmul(
         b.reshape(w, (groups, features // groups, depth * taps)), b.reshape(columns, (n, groups, depth * taps, count))
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from assay.ops.definitions.linear import merged
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import broadcast_dim
+
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
 
 ELLIPSIS = "..."
 Term = tuple[str, ...]
@@ -71,7 +74,7 @@ def _einsum_shape(*xs: Fact, equation: str) -> list[Shape]:
     return [tuple(sizes[label] for label in output)]
 
 
-def _einsum_parts(b: Any, *xs: Any, equation: str) -> Any:
+def _einsum_parts(b: Builder, *xs: Any, equation: str) -> Any:
     parsed = parse(equation, [b.rank(x) for x in xs])
     assert parsed is not None
     terms, output = parsed
@@ -83,7 +86,7 @@ def _einsum_parts(b: Any, *xs: Any, equation: str) -> Any:
     return b.transpose(value, perm=tuple(labels.index(label) for label in output))
 
 
-def _diagonal(b: Any, x: Any, labels: Term) -> tuple[Any, Term]:
+def _diagonal(b: Builder, x: Any, labels: Term) -> tuple[Any, Term]:
     """x with every label on one axis."""
     double = next((label for i, label in enumerate(labels) if label in labels[:i]), None)
     if double is None:
@@ -99,13 +102,13 @@ def _diagonal(b: Any, x: Any, labels: Term) -> tuple[Any, Term]:
     return _diagonal(b, b.gather(flat, b.mul(line, step), axis=0), (double, *(labels[i] for i in rest)))
 
 
-def _summed(b: Any, x: Any, labels: Term, wanted: set[str]) -> tuple[Any, Term]:
+def _summed(b: Builder, x: Any, labels: Term, wanted: set[str]) -> tuple[Any, Term]:
     """x summed over the labels that nobody wants."""
     gone = tuple(i for i, label in enumerate(labels) if label not in wanted)
     return (b.reduce_sum(x, axes=gone) if gone else x), tuple(label for label in labels if label in wanted)
 
 
-def _product(b: Any, left: tuple[Any, Term], right: tuple[Any, Term], wanted: set[str]) -> tuple[Any, Term]:
+def _product(b: Builder, left: tuple[Any, Term], right: tuple[Any, Term], wanted: set[str]) -> tuple[Any, Term]:
     """Two operands as one, summed over the labels that both have and nobody wants."""
     x, xs = _summed(b, *left, wanted.union(right[1]))
     y, ys = _summed(b, *right, wanted.union(left[1]))
@@ -131,7 +134,7 @@ def _product(b: Any, left: tuple[Any, Term], right: tuple[Any, Term], wanted: se
     return b.reshape(product, b.vector(*sizes) if sizes else []), result
 
 
-def _matched(b: Any, x: Any, labels: Term, other: tuple[Any, Term], wanted: set[str]) -> Any:
+def _matched(b: Builder, x: Any, labels: Term, other: tuple[Any, Term], wanted: set[str]) -> Any:
     """x with axes that are summed together with the other operand's as large as those."""
     sizes: list[Any] = [1] * len(labels)
     for i, label in enumerate(labels):
@@ -144,7 +147,7 @@ def _matched(b: Any, x: Any, labels: Term, other: tuple[Any, Term], wanted: set[
     return x if all(size == 1 for size in sizes) else b.expand(x, b.vector(*sizes))
 
 
-def _aligned(b: Any, x: Any, labels: Term, order: Term) -> Any:
+def _aligned(b: Builder, x: Any, labels: Term, order: Term) -> Any:
     """x with its axes in this order of labels, an axis of size one for each that it does not have."""
     held = [label for label in order if label in labels]
     moved = b.transpose(x, perm=tuple(labels.index(label) for label in held))

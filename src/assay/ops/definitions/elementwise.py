@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -14,7 +14,11 @@ from assay.ir.dtypes import COMPLEX, FLOATS, INTEGERS, NUMERIC, TENSORS, Array, 
 from assay.ops import samples as make
 from assay.ops.definitions.complex_parts import ON_COMPLEX, of_any_kind
 from assay.ops.registry import Compute, Tolerance, op
+from assay.ops.samples import Range
 from assay.ops.shapes import broadcasting, same
+
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
 
 BITS = (boolean, *INTEGERS)
 COMPARABLE = (*NUMERIC, boolean, dtypes.string, *COMPLEX)
@@ -27,7 +31,6 @@ Binary: TypeAlias = Callable[[Array, Array], Any]
 UnaryParts: TypeAlias = Callable[[Any, Any], Any]
 BinaryParts: TypeAlias = Callable[[Any, Any, Any], Any]
 OnDims: TypeAlias = Callable[..., Any] | bool
-Range: TypeAlias = tuple[float, float]
 
 _erf = np.frompyfunc(math.erf, 1, 1)
 
@@ -116,7 +119,7 @@ def _dim_where(condition: Any, a: Dim, b: Dim) -> Dim:
     return a if condition else b
 
 
-def _dim_and(a: Any, b: Any) -> Any:
+def _dim_and(a: Any, b: Builder) -> Any:
     if isinstance(a, Expr) or isinstance(b, Expr):
         return 0 if a is False or b is False else UNKNOWN
     return a & b
@@ -266,7 +269,7 @@ def where(condition: Array, x: Array, y: Array) -> Array:
 # --- composites: name → (documentation, dtypes, reference, parts, tolerance, sample range)
 
 
-def _sign(b: Any, x: Any) -> Any:
+def _sign(b: Builder, x: Any) -> Any:
     above = b.where(b.lt(0, x), 1, x)
     return above if b.dtype(x).kind == "uint" else b.where(b.lt(x, 0), -1, above)
 
@@ -275,14 +278,14 @@ def _sign_reference(x: Array) -> Array:
     return np.sign(x)
 
 
-def _sinh(b: Any, x: Any) -> Any:
+def _sinh(b: Builder, x: Any) -> Any:
     grown = b.expm1(b.abs(x))
     ratio = b.where(b.is_inf(grown), 1.0, b.div(grown, b.add(grown, 1.0)))
     half = b.mul(b.add(grown, ratio), 0.5)
     return b.where(b.lt(x, 0.0), b.neg(half), half)
 
 
-def _asinh(b: Any, x: Any) -> Any:
+def _asinh(b: Builder, x: Any) -> Any:
     size = b.abs(x)
     inner = b.div(size, b.add(1.0, b.sqrt(b.add(b.mul(size, size), 1.0))))
     near = b.log1p(b.add(size, b.mul(size, inner)))
@@ -292,7 +295,7 @@ def _asinh(b: Any, x: Any) -> Any:
     return b.where(b.lt(x, 0.0), b.neg(result), result)
 
 
-def _acosh(b: Any, x: Any) -> Any:
+def _acosh(b: Builder, x: Any) -> Any:
     t = b.sub(x, 1.0)
     near = b.log1p(b.add(t, b.mul(b.sqrt(t), b.sqrt(b.add(t, 2.0)))))
     inverse = b.div(1.0, x)
@@ -300,15 +303,15 @@ def _acosh(b: Any, x: Any) -> Any:
     return b.where(b.lt(x, 2.0), near, far)
 
 
-def _asin(b: Any, x: Any) -> Any:
+def _asin(b: Builder, x: Any) -> Any:
     return b.atan(b.div(x, b.sqrt(b.mul(b.sub(1.0, x), b.add(1.0, x)))))
 
 
-def _acos(b: Any, x: Any) -> Any:
+def _acos(b: Builder, x: Any) -> Any:
     return b.mul(2.0, b.atan(b.sqrt(b.div(b.sub(1.0, x), b.add(1.0, x)))))
 
 
-def _fmod(b: Any, x: Any, y: Any) -> Any:
+def _fmod(b: Builder, x: Any, y: Any) -> Any:
     if b.dtype(x).is_float:
         size = b.mod(b.abs(x), b.abs(y))
         return b.where(b.lt(x, 0), b.neg(size), size)
@@ -332,7 +335,7 @@ def _sigmoid(x: Array) -> Array:
     return np.where(x >= 0, 1 / (1 + small), small / (1 + small))
 
 
-def _sigmoid_parts(b: Any, x: Any) -> Any:
+def _sigmoid_parts(b: Builder, x: Any) -> Any:
     small = b.exp(b.neg(b.abs(x)))
     whole = b.add(small, 1.0)
     return b.where(b.lt(x, 0.0), b.div(small, whole), b.div(1.0, whole))
@@ -493,7 +496,7 @@ def _define_composites() -> None:
 _define_composites()
 
 
-def _clip_parts(b: Any, x: Any, low: Any = None, high: Any = None) -> Any:
+def _clip_parts(b: Builder, x: Any, low: Any = None, high: Any = None) -> Any:
     above = x if low is None else b.max(x, low)
     return above if high is None else b.min(above, high)
 
@@ -517,7 +520,7 @@ def clip(x: Array, low: Array | None = None, high: Array | None = None) -> Array
     return above if high is None else np.minimum(above, high)
 
 
-def _scaled_parts(b: Any, x: Any, *, alpha: float, gamma: float) -> Any:
+def _scaled_parts(b: Builder, x: Any, *, alpha: float, gamma: float) -> Any:
     return b.mul(gamma, b.where(b.lt(x, 0.0), b.mul(alpha, b.expm1(x)), x))
 
 
@@ -535,7 +538,7 @@ def elu(x: Array, *, alpha: float = 1.0, gamma: float = 1.0) -> Array:
     return gamma * np.where(x < 0, alpha * np.expm1(x), x)
 
 
-def _leaky_relu_parts(b: Any, x: Any, *, slope: float) -> Any:
+def _leaky_relu_parts(b: Builder, x: Any, *, slope: float) -> Any:
     return b.where(b.lt(x, 0.0), b.mul(slope, x), x)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -12,11 +12,14 @@ from assay.ir import dtypes
 from assay.ir.dtypes import COMPLEX, FLOATS, Array, DType
 from assay.ops import samples as make
 from assay.ops.registry import Compute, Tolerance, op
+from assay.ops.samples import Range
 from assay.ops.shapes import broadcasting, same
+
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
 
 Reference: TypeAlias = Callable[..., Any]
 Parts: TypeAlias = Callable[..., Any]
-Range: TypeAlias = tuple[float, float]
 
 _BITS: dict[DType, DType] = {
     dtypes.f64: dtypes.i64,
@@ -26,23 +29,23 @@ _BITS: dict[DType, DType] = {
 }
 
 
-def _sign_bit_parts(b: Any, x: Any) -> Any:
+def _sign_bit_parts(b: Builder, x: Any) -> Any:
     return b.lt(b.bitcast(x, dtype=_BITS[b.dtype(x)]), 0)
 
 
-def _copysign_parts(b: Any, x: Any, y: Any) -> Any:
+def _copysign_parts(b: Builder, x: Any, y: Any) -> Any:
     size = b.abs(x)
     return b.where(b.sign_bit(y), b.neg(size), size)
 
 
-def _hypot_parts(b: Any, x: Any, y: Any) -> Any:
+def _hypot_parts(b: Builder, x: Any, y: Any) -> Any:
     larger, smaller = b.max(b.abs(x), b.abs(y)), b.min(b.abs(x), b.abs(y))
     ratio = b.div(smaller, b.where(b.eq(larger, 0.0), 1.0, larger))
     length = b.mul(larger, b.sqrt(b.add(b.mul(ratio, ratio), 1.0)))
     return b.where(b.bit_or(b.is_inf(x), b.is_inf(y)), math.inf, length)
 
 
-def _atan2_parts(b: Any, y: Any, x: Any) -> Any:
+def _atan2_parts(b: Builder, y: Any, x: Any) -> Any:
     """From the angle in the first eighth of the circle to the whole of it."""
     across, along = b.abs(y), b.abs(x)
     equal = b.cast(b.ne(across, 0.0), dtype=b.dtype(x))
@@ -56,7 +59,7 @@ def _nextafter(x: Array, y: Array) -> Array:
     return np.nextafter(x, y)
 
 
-def _nextafter_parts(b: Any, x: Any, y: Any) -> Any:
+def _nextafter_parts(b: Builder, x: Any, y: Any) -> Any:
     bits = _BITS[b.dtype(x)]
     away = b.eq(b.lt(x, y), b.lt(0.0, x))
     stepped = b.bitcast(b.add(b.bitcast(x, dtype=bits), b.where(away, b.constant(1, bits), -1)), dtype=b.dtype(x))
@@ -66,15 +69,15 @@ def _nextafter_parts(b: Any, x: Any, y: Any) -> Any:
     return b.where(invalid, b.add(x, y), b.where(b.eq(x, y), y, moved))
 
 
-def _exp2_parts(b: Any, x: Any) -> Any:
+def _exp2_parts(b: Builder, x: Any) -> Any:
     return b.pow(2.0, x)
 
 
-def _log2_parts(b: Any, x: Any) -> Any:
+def _log2_parts(b: Builder, x: Any) -> Any:
     return b.mul(b.log(x), 1 / math.log(2))
 
 
-def _log10_parts(b: Any, x: Any) -> Any:
+def _log10_parts(b: Builder, x: Any) -> Any:
     return b.mul(b.log(x), 1 / math.log(10))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from assay.ir.types import Shape
 from assay.ops.registry import op
 from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import axis_of, same
+
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
 
 
 def indices(rng: Rng, bound: int, shape: Sequence[int]) -> Array:
@@ -126,7 +129,7 @@ def scatter_nd(x: Array, positions: Array, updates: Array, *, reduction: str = "
     return _scatter_nd(x, positions, updates, reduction=reduction)
 
 
-def full_positions(b: Any, positions: Any, axis: int) -> Any:
+def full_positions(b: Builder, positions: Any, axis: int) -> Any:
     """For positions along one axis, the same as complete coordinates of every element."""
     rank = b.rank(positions)
     shape = b.shape_of(positions)
@@ -143,7 +146,7 @@ def _gather_elements_shape(x: Fact, positions: Fact, *, axis: int) -> list[Shape
     return [positions.shape]
 
 
-def _gather_elements_parts(b: Any, x: Any, positions: Any, *, axis: int) -> Any:
+def _gather_elements_parts(b: Builder, x: Any, positions: Any, *, axis: int) -> Any:
     return b.gather_nd(x, full_positions(b, positions, axis_of(axis, b.rank(x))))
 
 
@@ -172,7 +175,7 @@ def element_index(positions: Array, axis: int) -> tuple[Array, ...]:
     return tuple(grid)
 
 
-def _scatter_elements_parts(b: Any, x: Any, positions: Any, updates: Any, *, axis: int, reduction: str) -> Any:
+def _scatter_elements_parts(b: Builder, x: Any, positions: Any, updates: Any, *, axis: int, reduction: str) -> Any:
     return b.scatter_nd(x, full_positions(b, positions, axis_of(axis, b.rank(x))), updates, reduction=reduction)
 
 

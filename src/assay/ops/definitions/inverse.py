@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from assay.ops.conditions import differ
 from assay.ops.registry import Compute, Sample, Tolerance, op
 from assay.ops.samples import Rng, draw
 
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
+
 
 def _square_shape(x: Fact) -> list[Shape]:
     if x.shape is not None and (len(x.shape) < 2 or differ(x.shape[-1], x.shape[-2])):
@@ -22,7 +25,7 @@ def _square_shape(x: Fact) -> list[Shape]:
     return [x.shape]
 
 
-def _eliminated(b: Any, step: Any, table: Any, rows: Any) -> Any:
+def _eliminated(b: Builder, step: Any, table: Any, rows: Any) -> Any:
     """`table` (batch, n, 2n) with column `step` made that of the unit matrix, the largest pivot taken first."""
     column = b.gather(table, step, axis=2)
     weight = b.where(b.le(step, rows), b.abs(column), -1.0)
@@ -36,7 +39,7 @@ def _eliminated(b: Any, step: Any, table: Any, rows: Any) -> Any:
     return b.where(own, scaled, b.sub(swapped, b.mul(factors, scaled)))
 
 
-def _inverse_parts(b: Any, x: Any) -> Any:
+def _inverse_parts(b: Builder, x: Any) -> Any:
     """Gauss-Jordan elimination beside the unit matrix."""
     dtype = b.dtype(x)
     wide = dtypes.f64 if dtype is dtypes.f64 else dtypes.f32

@@ -157,7 +157,7 @@ def _rectangles(rng: Rng, dtype: DType) -> Iterable[Sample]:
         yield Sample((_drawn(rng, dtype, shape),), {}, (0,))
 
 
-def _told(samples: Any, key: str) -> Any:
+def _with_and_without(samples: Any, key: str) -> Any:
     """The samples once with an attribute true, once with it false."""
 
     def both(rng: Rng, dtype: DType) -> Iterable[Sample]:
@@ -261,14 +261,14 @@ def _cholesky_steps(x: Array) -> tuple[Array, Array]:
 # --- ops
 
 
-@op("T -> T, T", shape=_qr_shape, samples=_told(_rectangles, "complete"), **_HOST)
+@op("T -> T, T", shape=_qr_shape, samples=_with_and_without(_rectangles, "complete"), **_HOST)
 def qr(x: Array, *, complete: bool = False) -> tuple[Array, Array]:
     """x = Q R with orthonormal columns in Q, of which there are as many as rows if `complete`."""
     q, r = np.linalg.qr(x, "complete" if complete else "reduced")
     return q, r
 
 
-@op("T -> T, T, T", types=_svd_types, samples=_told(_rectangles, "full"), **_HOST)
+@op("T -> T, T, T", types=_svd_types, samples=_with_and_without(_rectangles, "full"), **_HOST)
 def svd(x: Array, *, full: bool = False) -> tuple[Array, Array, Array]:
     """x = U · diag(S) · Vᴴ, the singular values falling; with `full`, U and Vᴴ are square."""
     u, s, vh = np.linalg.svd(x, full_matrices=full)
@@ -281,7 +281,7 @@ def singular_values(x: Array) -> Array:
     return np.linalg.svd(x, compute_uv=False)
 
 
-@op("T -> T, T", types=_eigh_types, samples=_told(_hermitian, "upper"), **_HOST)
+@op("T -> T, T", types=_eigh_types, samples=_with_and_without(_hermitian, "upper"), **_HOST)
 def eigh(x: Array, *, upper: bool = False) -> tuple[Array, Array]:
     """The rising eigenvalues and the eigenvectors of Hermitian matrices, of which one triangle is read."""
     values, vectors = np.linalg.eigh(x, "U" if upper else "L")
@@ -295,7 +295,7 @@ def eig(x: Array) -> tuple[Array, Array]:
     return values, vectors
 
 
-@op("T -> T, i32", shape=_cholesky_shape, samples=_told(_hermitian, "upper"), **_HOST)
+@op("T -> T, i32", shape=_cholesky_shape, samples=_with_and_without(_hermitian, "upper"), **_HOST)
 def cholesky(x: Array, *, upper: bool = False) -> tuple[Array, Array]:
     """The triangular factor L of x = L Lᴴ (or U of x = Uᴴ U), of which one triangle is read; and 0, or the order of
     the leading minor that is not positive definite."""

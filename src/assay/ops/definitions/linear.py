@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,9 +17,12 @@ from assay.ir.facts import Fact
 from assay.ir.types import Shape
 from assay.ops.conditions import differ, falls_short
 from assay.ops.definitions.movement import sliding_windows
-from assay.ops.registry import Compute, Tolerance, op
+from assay.ops.registry import Compute, FactMissing, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import broadcast, unknown
+
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
 
 
 def _matmul_shape(x: Fact, y: Fact) -> list[Shape]:
@@ -154,15 +157,22 @@ def pad_spatial(x: Array, pads: Sequence[int], value: float = 0.0) -> Array:
     return np.pad(x, widths, constant_values=value)
 
 
-def merged(b: Any, sizes: Sequence[Any]) -> Any:
+def merged(b: Builder, sizes: Sequence[Any]) -> Any:
     """The product of sizes that are numbers or values of one element."""
     if all(isinstance(size, int) for size in sizes):
         return math.prod(sizes)
     return b.reduce_prod(b.vector(*sizes), keepdims=True)
 
 
+def _need_room(sizes: Sequence[Dim], kernel: Sequence[int], pads: Sequence[int], dilations: Sequence[int]) -> None:
+    """FactMissing unless the kernel surely fits: of an axis that is too short, `window` would make no windows."""
+    for i, size in enumerate(sizes):
+        if not le((kernel[i] - 1) * dilations[i] + 1, size + pads[i] + pads[i + len(kernel)]):
+            raise FactMissing("the size of an axis that the kernel may not fit into")
+
+
 def _conv_parts(
-    b: Any,
+    b: Builder,
     x: Any,
     w: Any,
     bias: Any = None,
@@ -175,6 +185,7 @@ def _conv_parts(
     rank = len(strides)
     kernel = b.static_shape(w)[2:]
     channels = b.static_shape(w)[1]
+    _need_room(b.dims(x)[2:], kernel, pads, dilations)
     windows = b.pad(x, (0, 0, *pads[:rank], 0, 0, *pads[rank:]), 0)
     for i in range(rank):
         windows = b.window(windows, axis=2 + 2 * i, size=kernel[i], stride=strides[i], dilation=dilations[i])
@@ -283,7 +294,7 @@ def _transposed_shape(
     return [(x.shape[0], w.shape[1] * groups, *spatial)]
 
 
-def _dilate(b: Any, x: Any, axis: int, step: int) -> Any:
+def _dilate(b: Builder, x: Any, axis: int, step: int) -> Any:
     """x with step − 1 zeros between neighbours along `axis`."""
     if step == 1:
         return x
@@ -298,7 +309,7 @@ def _dilate(b: Any, x: Any, axis: int, step: int) -> Any:
 
 
 def _transposed_parts(
-    b: Any,
+    b: Builder,
     x: Any,
     w: Any,
     bias: Any = None,
@@ -329,8 +340,8 @@ def _transposed_parts(
     room = [size + before[i] + after[i] - reach[i] for i, size in enumerate(b.dims(spread)[2:])]
     more = 0 if all(le(1, size) is True for size in room) else 1  # where nothing may be left, one window fits
     padded = b.pad(spread, (0, 0, *before, 0, 0, *(last + more for last in after)), 0)
-    attrs = {"strides": (1,) * rank, "pads": (0,) * (2 * rank), "dilations": dilations, "groups": groups}
-    result = b.conv(padded, turned, bias, **attrs)
+    ones, none = (1,) * rank, (0,) * (2 * rank)
+    result = b.conv(padded, turned, bias, strides=ones, pads=none, dilations=dilations, groups=groups)
     if any(stride > 1 and le(1, size) is not True for stride, size in zip(strides, b.dims(x)[2:], strict=True)):
         wanted = _transposed_sizes(b, x, w, strides, pads, dilations, output_padding)  # less where there are no pixels
         missing = (b.sub(size, b.vector(b.size(result, 2 + i))) for i, size in enumerate(wanted))
@@ -339,7 +350,7 @@ def _transposed_parts(
 
 
 def _transposed_sizes(
-    b: Any,
+    b: Builder,
     x: Any,
     w: Any,
     strides: Sequence[int],
@@ -354,7 +365,7 @@ def _transposed_sizes(
     return [b.add(b.add(b.mul(steps[i], strides[i]), b.mul(taps[i], dilations[i])), around[i]) for i in range(rank)]
 
 
-def _of_no_pixels(b: Any, x: Any, w: Any, bias: Any, spatial: Sequence[Any], groups: int) -> Any:
+def _of_no_pixels(b: Builder, x: Any, w: Any, bias: Any, spatial: Sequence[Any], groups: int) -> Any:
     """What is left where nothing is spread out: zeros, and the bias."""
     channels = b.mul(b.vector(b.size(w, 1)), groups)
     blank = b.expand(b.constant(0, b.dtype(x)), b.vector(b.size(x, 0), channels, *spatial))
@@ -362,7 +373,7 @@ def _of_no_pixels(b: Any, x: Any, w: Any, bias: Any, spatial: Sequence[Any], gro
 
 
 def _by_phases(
-    b: Any,
+    b: Builder,
     x: Any,
     w: Any,
     bias: Any,
@@ -401,7 +412,7 @@ def _by_phases(
     return result if bias is None else b.add(result, b.reshape(bias, (-1, *(1,) * rank)))
 
 
-def _without_ends(b: Any, x: Any, before: Sequence[int], after: Sequence[int]) -> Any:
+def _without_ends(b: Builder, x: Any, before: Sequence[int], after: Sequence[int]) -> Any:
     """An image without its margins; an error if it may be smaller than those, and is."""
     rank = len(before)
     if all(le(first + last, size) is True for first, last, size in zip(before, after, b.dims(x)[2:], strict=True)):
@@ -503,7 +514,7 @@ def _block_counts(
 
 
 def _col2im_parts(
-    b: Any,
+    b: Builder,
     x: Any,
     *,
     image: Sequence[int],

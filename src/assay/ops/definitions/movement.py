@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,9 @@ from assay.ops.shapes import (
     same,
     unknown,
 )
+
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
 
 
 def vector(*items: int) -> Array:
@@ -164,7 +167,7 @@ def unsqueezed(x: Fact, *, axes: Sequence[int]) -> list[Shape]:
     return [tuple(1 if i in new else next(rest) for i in range(rank))]
 
 
-def _unsqueeze_parts(b: Any, x: Any, *, axes: Sequence[int]) -> Any:
+def _unsqueeze_parts(b: Builder, x: Any, *, axes: Sequence[int]) -> Any:
     rank = b.rank(x) + len(axes)
     new = axes_of(axes, rank)
     rest = iter(range(b.rank(x)))
@@ -198,7 +201,7 @@ def _squeezed(x: Fact, *, axes: Sequence[int] | None) -> list[Shape]:
     return [tuple(d for i, d in enumerate(x.shape) if i not in gone)]
 
 
-def _squeeze_parts(b: Any, x: Any, *, axes: Sequence[int] | None) -> Any:
+def _squeeze_parts(b: Builder, x: Any, *, axes: Sequence[int] | None) -> Any:
     dims = b.static_shape(x) if axes is None else b.dims(x)
     gone = [i for i, d in enumerate(dims) if d == 1] if axes is None else axes_of(axes, len(dims))
     return b.reshape(x, b.vector(*(b.size(x, i) for i in range(len(dims)) if i not in gone)))
@@ -293,7 +296,7 @@ def slice_(x: Array, starts: Array, ends: Array, steps: Array, *, axes: Sequence
     return x[tuple(index)]
 
 
-def _flip_parts(b: Any, x: Any, *, axes: Sequence[int]) -> Any:
+def _flip_parts(b: Builder, x: Any, *, axes: Sequence[int]) -> Any:
     n = len(axes)
     return b.slice(x, [-1] * n, [-(2**62)] * n, [-1] * n, axes=axes)
 
@@ -405,7 +408,7 @@ def _split_shape(x: Fact, *, sizes: Sequence[int], axis: int) -> list[Shape]:
     return [(*x.shape[:axis], size, *x.shape[axis + 1 :]) for size in sizes]
 
 
-def _split_parts(b: Any, x: Any, *, sizes: Sequence[int], axis: int) -> Any:
+def _split_parts(b: Builder, x: Any, *, sizes: Sequence[int], axis: int) -> Any:
     ends = np.cumsum(sizes).tolist()
     if not isinstance(b.size(x, axis), int):
         b.require(
@@ -440,7 +443,7 @@ def _tile_shape(x: Fact, repeats: Fact) -> list[Shape]:
     return [tuple(d * r for d, r in zip(x.shape, repeats.dims, strict=True))]
 
 
-def _tile_parts(b: Any, x: Any, repeats: Any) -> Any:
+def _tile_parts(b: Builder, x: Any, repeats: Any) -> Any:
     rank = b.rank(x)
     spread = b.unsqueeze(x, axes=tuple(range(0, 2 * rank, 2)))
     pairs = b.reshape(b.concat(b.unsqueeze(repeats, axes=(1,)), b.expand(1, b.vector(rank, 1)), axis=1), [-1])
@@ -494,7 +497,7 @@ def _window_shape(x: Fact, *, axis: int, size: int, stride: int, dilation: int) 
     return [(*x.shape[:axis], window_count(x.shape[axis], span, stride), size, *x.shape[axis + 1 :])]
 
 
-def _window_parts(b: Any, x: Any, *, axis: int, size: int, stride: int, dilation: int) -> Any:
+def _window_parts(b: Builder, x: Any, *, axis: int, size: int, stride: int, dilation: int) -> Any:
     axis = axis_of(axis, b.rank(x))
     length_ = b.size(x, axis)
     span = (size - 1) * dilation + 1
@@ -529,7 +532,7 @@ def window(x: Array, *, axis: int, size: int, stride: int = 1, dilation: int = 1
     return np.moveaxis(views, -1, axis + 1)[(slice(None),) * axis + (slice(None, None, stride),)].view(x.dtype)
 
 
-def _trilu_parts(b: Any, x: Any, k: Any, *, upper: bool) -> Any:
+def _trilu_parts(b: Builder, x: Any, k: Any, *, upper: bool) -> Any:
     rank = b.rank(x)
     rows, columns = (b.size(x, axis) for axis in (rank - 2, rank - 1))
     as_scalar = [n if isinstance(n, int) else b.reshape(n, []) for n in (rows, columns)]

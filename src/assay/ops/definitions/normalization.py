@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,10 +16,13 @@ from assay.ops.registry import Compute, Sample, Tolerance, op
 from assay.ops.samples import Rng, along, draw, listed
 from assay.ops.shapes import along_axis, axis_of, broadcast
 
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
+
 # --- softmax
 
 
-def _softmax_parts(b: Any, x: Any, *, axis: int, precision: DType | None, accumulate: DType | None) -> Any:
+def _softmax_parts(b: Builder, x: Any, *, axis: int, precision: DType | None, accumulate: DType | None) -> Any:
     grown = b.exp(b.sub(x, b.reduce_max(x, axes=(axis,), keepdims=True)))
     return b.div(grown, b.reduce_sum(grown, axes=(axis,), keepdims=True, accumulate=accumulate))
 
@@ -60,7 +63,7 @@ def rounded_to(x: Array, dtype: DType | None) -> Array:
     return x if dtype is None or dtype is dtypes.f64 else x.astype(dtype.numpy).astype(np.float64)
 
 
-def _log_softmax_parts(b: Any, x: Any, *, axis: int) -> Any:
+def _log_softmax_parts(b: Builder, x: Any, *, axis: int) -> Any:
     shifted = b.sub(x, b.reduce_max(x, axes=(axis,), keepdims=True))
     return b.sub(shifted, b.log(b.reduce_sum(b.exp(shifted), axes=(axis,), keepdims=True)))
 
@@ -90,7 +93,7 @@ def _standardized(x: Array, axes: tuple[int, ...], epsilon: float) -> Array:
     return centred
 
 
-def _standardized_parts(b: Any, x: Any, axes: Sequence[int], epsilon: float) -> Any:
+def _standardized_parts(b: Builder, x: Any, axes: Sequence[int], epsilon: float) -> Any:
     centred = b.sub(x, b.reduce_mean(x, axes=axes, keepdims=True))
     variance = b.reduce_mean(b.square(centred), axes=axes, keepdims=True)
     return b.div(centred, b.sqrt(b.add(variance, epsilon)))
@@ -101,7 +104,7 @@ def _affine(x: Array, scale: Array | None, bias: Array | None) -> Array:
     return scaled if bias is None else scaled + bias
 
 
-def _affine_parts(b: Any, x: Any, scale: Any, bias: Any) -> Any:
+def _affine_parts(b: Builder, x: Any, scale: Any, bias: Any) -> Any:
     scaled = x if scale is None else b.mul(x, scale)
     return scaled if bias is None else b.add(scaled, bias)
 
@@ -116,7 +119,7 @@ def _by_channel(x: Array, scale: Array | None, bias: Array | None) -> Array:
     return scaled if bias is None else scaled + _per_channel(bias, x.ndim)
 
 
-def _per_channel_parts(b: Any, parameter: Any, rank: int) -> Any:
+def _per_channel_parts(b: Builder, parameter: Any, rank: int) -> Any:
     return None if parameter is None else b.reshape(parameter, (-1, *(1,) * (rank - 2)))
 
 
@@ -154,7 +157,7 @@ def _trailing(axis: int, rank: int) -> tuple[int, ...]:
     return tuple(range(axis_of(axis, rank), rank))
 
 
-def _layer_norm_parts(b: Any, x: Any, scale: Any = None, bias: Any = None, *, axis: int, epsilon: float) -> Any:
+def _layer_norm_parts(b: Builder, x: Any, scale: Any = None, bias: Any = None, *, axis: int, epsilon: float) -> Any:
     return _affine_parts(b, _standardized_parts(b, x, _trailing(axis, b.rank(x)), epsilon), scale, bias)
 
 
@@ -181,7 +184,7 @@ def layer_norm(
     return _affine(_standardized(x, _trailing(axis, x.ndim), epsilon), scale, bias)
 
 
-def _rms_norm_parts(b: Any, x: Any, scale: Any = None, *, axis: int, epsilon: float) -> Any:
+def _rms_norm_parts(b: Builder, x: Any, scale: Any = None, *, axis: int, epsilon: float) -> Any:
     power = b.reduce_mean(b.square(x), axes=_trailing(axis, b.rank(x)), keepdims=True)
     return _affine_parts(b, b.div(x, b.sqrt(b.add(power, epsilon))), scale, None)
 
@@ -209,7 +212,7 @@ def rms_norm(x: Array, scale: Array | None = None, *, axis: int = -1, epsilon: f
 # --- normalizations of channels
 
 
-def _group_norm_parts(b: Any, x: Any, scale: Any = None, bias: Any = None, *, epsilon: float, groups: int) -> Any:
+def _group_norm_parts(b: Builder, x: Any, scale: Any = None, bias: Any = None, *, epsilon: float, groups: int) -> Any:
     rank = b.rank(x)
     sizes = b.vector(*(b.size(x, i) for i in range(rank)))
     count = b.div(b.reduce_prod(b.slice(sizes, [1], [rank], [1], axes=(0,))), groups)
@@ -243,7 +246,7 @@ def group_norm(
     return _by_channel(normal, scale, bias)
 
 
-def _instance_norm_parts(b: Any, x: Any, scale: Any = None, bias: Any = None, *, epsilon: float) -> Any:
+def _instance_norm_parts(b: Builder, x: Any, scale: Any = None, bias: Any = None, *, epsilon: float) -> Any:
     rank = b.rank(x)
     normal = _standardized_parts(b, x, tuple(range(2, rank)), epsilon)
     return _affine_parts(b, normal, _per_channel_parts(b, scale, rank), _per_channel_parts(b, bias, rank))
@@ -270,7 +273,7 @@ def instance_norm(x: Array, scale: Array | None = None, bias: Array | None = Non
 
 
 def _batch_norm_parts(
-    b: Any, x: Any, mean: Any, variance: Any, scale: Any = None, bias: Any = None, *, epsilon: float
+    b: Builder, x: Any, mean: Any, variance: Any, scale: Any = None, bias: Any = None, *, epsilon: float
 ) -> Any:
     rank = b.rank(x)
     deviation = b.sqrt(b.add(variance, epsilon))
@@ -314,7 +317,7 @@ def batch_norm(
 # --- local response
 
 
-def _lrn_parts(b: Any, x: Any, *, size: int, alpha: float, beta: float, bias: float) -> Any:
+def _lrn_parts(b: Builder, x: Any, *, size: int, alpha: float, beta: float, bias: float) -> Any:
     pads = [0] * (2 * b.rank(x))
     pads[1], pads[b.rank(x) + 1] = (size - 1) // 2, size // 2
     windows = b.window(b.pad(b.square(x), pads, 0), axis=1, size=size)

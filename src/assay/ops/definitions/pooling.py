@@ -11,7 +11,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,9 +25,12 @@ from assay.ops.registry import Compute, Sample, Samples, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import unknown
 
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
+
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class WindowAxis:
     """The windows along one axis."""
 
     kernel: int
@@ -81,14 +84,14 @@ def lines(
     dilations: Sequence[int],
     ceil: bool,
     **attrs: Any,
-) -> list[Line]:
+) -> list[WindowAxis]:
     """The windows axis by axis; ValueError where the lists do not fit one another."""
     rank = len(kernel)
     if len(strides) != rank or len(dilations) != rank or len(pads) != 2 * rank:
         raise ValueError(f"windows over {rank} axes need as many strides and dilations, and twice as many pads")
     if any(n < 1 for n in (*kernel, *strides, *dilations)) or any(n < 0 for n in pads):
         raise ValueError("windows have sizes, strides and dilations of one or more and no negative padding")
-    return [Line(kernel[i], strides[i], pads[i], pads[i + rank], dilations[i], ceil) for i in range(rank)]
+    return [WindowAxis(kernel[i], strides[i], pads[i], pads[i + rank], dilations[i], ceil) for i in range(rank)]
 
 
 def pooled(x: Fact, **windows: Any) -> list[Shape]:
@@ -104,7 +107,7 @@ def pooled(x: Fact, **windows: Any) -> list[Shape]:
 # --- what the references share
 
 
-def _padded(x: Array, along: Sequence[Line], fill: Any) -> Array:
+def _padded(x: Array, along: Sequence[WindowAxis], fill: Any) -> Array:
     """x with `fill` around it, cut or extended to what the windows cover."""
     sizes = tuple(line.reach(d) for line, d in zip(along, x.shape[2:], strict=True))
     inner = x[(..., *(slice(max(size - line.before, 0)) for size, line in zip(sizes, along, strict=True)))]
@@ -116,7 +119,7 @@ def _padded(x: Array, along: Sequence[Line], fill: Any) -> Array:
     return result
 
 
-def _fold(x: Array, along: Sequence[Line], fill: Any, combine: Callable[..., Any]) -> Array:
+def _fold(x: Array, along: Sequence[WindowAxis], fill: Any, combine: Callable[..., Any]) -> Array:
     """The places of each window combined by a ufunc, one axis after the other."""
     result = _padded(x, along, fill)
     for axis, line in enumerate(along, start=2):
@@ -128,7 +131,7 @@ def _fold(x: Array, along: Sequence[Line], fill: Any, combine: Callable[..., Any
     return result
 
 
-def _counts(sizes: Sequence[int], along: Sequence[Line], include_pad: bool) -> Array:
+def _counts(sizes: Sequence[int], along: Sequence[WindowAxis], include_pad: bool) -> Array:
     """How many elements the windows over axes of these sizes hold, as (out, …)."""
     total = np.ones((), np.float64)
     for line, size in zip(along, sizes, strict=True):
@@ -142,17 +145,19 @@ def _counts(sizes: Sequence[int], along: Sequence[Line], include_pad: bool) -> A
 # --- what the decompositions share
 
 
-def _windows(b: Any, x: Any, line: Line, axis: int, size: Any) -> Any:
+def _windows(b: Builder, x: Any, line: WindowAxis, axis: int, size: Any) -> Any:
     """The windows over one padded axis, whose size without padding is `size`: (…, count, kernel, …)."""
     views = b.window(x, axis=axis, size=line.kernel, stride=line.stride, dilation=line.dilation)
     if not line.ceil or line.after + line.extra < line.span:
         return views
-    reached = size + line.before if isinstance(size, int) else b.add(size, line.before)
-    limit = -(-reached // line.stride) if isinstance(size, int) else b.div(b.add(reached, line.extra), line.stride)
+    if isinstance(size, int):
+        limit = -(-(size + line.before) // line.stride)
+    else:
+        limit = b.div(b.add(b.add(size, line.before), line.extra), line.stride)
     return b.slice(views, [0], b.vector(limit), [1], axes=(axis,))
 
 
-def _pad_parts(b: Any, x: Any, along: Sequence[Line], fill: Any, beyond: Any) -> Any:
+def _pad_parts(b: Builder, x: Any, along: Sequence[WindowAxis], fill: Any, beyond: Any) -> Any:
     """x padded by `fill`, and by `beyond` where a last window reaches further."""
     before, after = [line.before for line in along], [line.after for line in along]
     padded = b.pad(x, (0, 0, *before, 0, 0, *after), fill) if any((*before, *after)) else x
@@ -160,7 +165,7 @@ def _pad_parts(b: Any, x: Any, along: Sequence[Line], fill: Any, beyond: Any) ->
     return b.pad(padded, (*(0,) * (len(along) + 2), 0, 0, *extra), beyond) if any(extra) else padded
 
 
-def _fold_parts(b: Any, x: Any, along: Sequence[Line], reduction: str, fill: Any, beyond: Any) -> Any:
+def _fold_parts(b: Builder, x: Any, along: Sequence[WindowAxis], reduction: str, fill: Any, beyond: Any) -> Any:
     result = _pad_parts(b, x, along, fill, beyond)
     for axis, line in enumerate(along, start=2):
         views = _windows(b, result, line, axis, b.size(x, axis))
@@ -186,7 +191,7 @@ def _window_samples(**attrs: Any) -> Samples:
 # --- the ops
 
 
-def _max_pool_parts(b: Any, x: Any, **windows: Any) -> Any:
+def _max_pool_parts(b: Builder, x: Any, **windows: Any) -> Any:
     lowest = lowest_of(b.dtype(x).numpy)
     return _fold_parts(b, x, lines(**windows), "reduce_max", lowest, lowest)
 
@@ -206,7 +211,7 @@ def max_pool(
     return _fold(x, along, lowest_of(x.dtype), np.maximum)
 
 
-def _all_windows(b: Any, x: Any, along: Sequence[Line], fill: Any) -> Any:
+def _all_windows(b: Builder, x: Any, along: Sequence[WindowAxis], fill: Any) -> Any:
     """All windows of x with their content along one last axis: (N, C, out…, places)."""
     rank = len(along)
     views = _pad_parts(b, x, along, fill, fill)
@@ -218,7 +223,7 @@ def _all_windows(b: Any, x: Any, along: Sequence[Line], fill: Any) -> Any:
     return b.reshape(b.transpose(views, perm=(*outside, *range(3, 3 + 2 * rank, 2))), b.vector(*sizes, places))
 
 
-def _positions_parts(b: Any, x: Any, **windows: Any) -> Any:
+def _positions_parts(b: Builder, x: Any, **windows: Any) -> Any:
     along = lines(**windows)
     largest = b.max_pool(x, **windows)
     sizes = [b.size(x, axis) for axis in range(2, b.rank(x))]
@@ -280,7 +285,7 @@ def max_pool_positions(
     return best, found
 
 
-def _average_parts(b: Any, x: Any, *, include_pad: bool, **windows: Any) -> Any:
+def _average_parts(b: Builder, x: Any, *, include_pad: bool, **windows: Any) -> Any:
     along = lines(**windows)
     total = _fold_parts(b, x, along, "reduce_sum", 0, 0)
     if not windows["ceil"] and (include_pad or not any(windows["pads"])):
@@ -319,7 +324,7 @@ def average_pool(
     return _fold(x, along, 0, np.add) / _counts(x.shape[2:], along, include_pad)
 
 
-def _lp_parts(b: Any, x: Any, *, p: float, **windows: Any) -> Any:
+def _lp_parts(b: Builder, x: Any, *, p: float, **windows: Any) -> Any:
     powers = b.square(x) if p == 2 else b.pow(b.abs(x), p)
     total = _fold_parts(b, powers, lines(**windows), "reduce_sum", 0, 0)
     return b.sqrt(total) if p == 2 else b.pow(total, 1 / p)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from assay.ops.definitions.convert import cast_array
 from assay.ops.registry import Compute, Sample, Tolerance, op
 from assay.ops.samples import Rng, draw
 from assay.ops.shapes import axis_of
+
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
 
 QUANTIZED: tuple[DType, ...] = (
     dtypes.u8,
@@ -46,7 +49,7 @@ def _spread(param: Array, shape: tuple[int, ...], axis: int, block: int) -> Arra
     return np.take(param, np.arange(shape[axis]) // block, axis=axis)
 
 
-def _spread_parts(b: Any, param: Any, x: Any, axis: int, block: int) -> Any:
+def _spread_parts(b: Builder, param: Any, x: Any, axis: int, block: int) -> Any:
     rank, kind = b.rank(x), _granularity(b.rank(x), b.rank(param), axis, block)
     if kind == "all":
         return b.reshape(param, [])
@@ -77,7 +80,7 @@ def _like_x(x: Fact, scale: Fact, zero: Fact | None = None, *, axis: int, block:
 
 
 def _quantize_parts(
-    b: Any, x: Any, scale: Any, zero: Any = None, *, dtype: DType, axis: int, block: int, saturate: bool
+    b: Builder, x: Any, scale: Any, zero: Any = None, *, dtype: DType, axis: int, block: int, saturate: bool
 ) -> Any:
     quotient = b.div(x, _spread_parts(b, scale, x, axis, block))
     wide = dtypes.f64 if b.dtype(x) is dtypes.f64 else dtypes.f32
@@ -147,7 +150,7 @@ def quantize_linear(
     return cast_array(np.fmin(np.fmax(np.rint(quotient) + offset, low), high), dtype)
 
 
-def _dequantize_parts(b: Any, x: Any, scale: Any, zero: Any = None, *, dtype: DType, axis: int, block: int) -> Any:
+def _dequantize_parts(b: Builder, x: Any, scale: Any, zero: Any = None, *, dtype: DType, axis: int, block: int) -> Any:
     wide = dtypes.f64 if dtypes.f64 in (dtype, b.dtype(scale)) else dtypes.f32
     value = b.cast(x, dtype=wide)
     if zero is not None:
@@ -183,7 +186,7 @@ def dequantize_linear(
     return value * _spread(scale, x.shape, axis, block)
 
 
-def _dynamic_parts(b: Any, x: Any) -> tuple[Any, Any, Any]:
+def _dynamic_parts(b: Builder, x: Any) -> tuple[Any, Any, Any]:
     high, low = b.max(b.reduce_max(x), 0.0), b.min(b.reduce_min(x), 0.0)
     span = b.sub(high, low)
     scale = b.where(b.eq(span, 0.0), 1.0, b.div(span, 255.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import secrets
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from assay.ir.types import Shape
 from assay.ops.registry import Compute, Effect, Sample, Tolerance, op
 from assay.ops.samples import Rng
 from assay.ops.shapes import requested
+
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
 
 
 def _drawn(shape: Fact, seed: Fact, *, dtype: DType | None = None) -> list[Shape]:
@@ -62,7 +65,7 @@ def random_bits(shape: Array, seed: Array) -> Array:
     return stream.integers(0, 2**32, size=tuple(int(d) for d in shape), dtype=np.uint32)
 
 
-def _uniform(b: Any, shape: Any, seed: Any, *, dtype: DType) -> Any:
+def _uniform(b: Builder, shape: Any, seed: Any, *, dtype: DType) -> Any:
     bits = b.shift_right(b.random_bits(shape, seed), 8)
     return b.cast(b.mul(b.cast(bits, dtype=dtypes.f64), 2.0**-24), dtype=dtype)
 
@@ -83,7 +86,7 @@ def random_uniform(shape: Array, seed: Array, *, dtype: DType) -> Array:
     return _uniform_reference(shape, seed)
 
 
-def _normal(b: Any, shape: Any, seed: Any, *, dtype: DType) -> Any:
+def _normal(b: Builder, shape: Any, seed: Any, *, dtype: DType) -> Any:
     first = b.random_uniform(shape, seed, dtype=dtypes.f64)
     second = b.random_uniform(shape, b.bit_xor(seed, _OTHER), dtype=dtypes.f64)
     radius = b.sqrt(b.mul(-2.0, b.log1p(b.neg(first))))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from assay.ir.types import Shape, TensorType
 from assay.ops.conditions import differ
 from assay.ops.registry import CORE, Compute, FactMissing, Sample, Tolerance, as_results, op
 from assay.ops.samples import Rng, draw
+
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
 
 UNROLLED = 8
 """Sequences of at most this known length become straight code, all others a loop."""
@@ -80,7 +83,7 @@ def _over_time(cell: Cell, gates: Array, lengths: Array | None, states: Sequence
     return hidden, *states
 
 
-def over_time_parts(b: Any, cell: Cell, gates: Any, lengths: Any, states: Sequence[Any], reverse: bool) -> Any:
+def over_time_parts(b: Builder, cell: Cell, gates: Any, lengths: Any, states: Sequence[Any], reverse: bool) -> Any:
     """As `_over_time`, in core ops."""
 
     def step(ops: Any, index: Any, states: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
@@ -94,7 +97,7 @@ def over_time_parts(b: Any, cell: Cell, gates: Any, lengths: Any, states: Sequen
     return over_steps(b, step, gates, states, reverse)
 
 
-def over_steps(b: Any, step: Step, gates: Any, states: Sequence[Any], reverse: bool) -> tuple[Any, ...]:
+def over_steps(b: Builder, step: Step, gates: Any, states: Sequence[Any], reverse: bool) -> tuple[Any, ...]:
     """The rows that `step` gives for each index of the first axis of `gates`, together, then the last states."""
     length = b.dims(gates)[0]
     if not isinstance(length, int) or length > UNROLLED:
@@ -107,7 +110,7 @@ def over_steps(b: Any, step: Step, gates: Any, states: Sequence[Any], reverse: b
     return b.concat(*(b.unsqueeze(row, axes=(0,)) for row in rows), axis=0), *states
 
 
-def _looped(b: Any, step: Step, length: Any, states: Sequence[Any], reverse: bool) -> Any:
+def _looped(b: Builder, step: Step, length: Any, states: Sequence[Any], reverse: bool) -> Any:
     inner = b.child()
     counter, flag = inner.input(TensorType(b.dtype(length), ())), inner.input(TensorType(boolean, ()))
     carried = [inner.input(state.type) for state in states]
@@ -140,14 +143,14 @@ def _initial(state: Array | None, x: Array, r: Array) -> Array:
     return np.zeros((x.shape[1], r.shape[-1]), x.dtype) if state is None else state
 
 
-def initial_parts(b: Any, state: Any, x: Any, r: Any) -> Any:
+def initial_parts(b: Builder, state: Any, x: Any, r: Any) -> Any:
     """The state that a layer starts from: what is given, else zeros, as long as the last axis of `r`."""
     if state is not None:
         return state
     return b.expand(b.constant(0.0, b.dtype(x)), b.vector(b.size(x, 1), b.size(r, -1)))
 
 
-def hidden_size(b: Any, r: Any) -> int:
+def hidden_size(b: Builder, r: Any) -> int:
     """How long the hidden state is, and the last axis of `r`; FactMissing if that is no number."""
     hidden = b.dims(r)[-1]
     if not isinstance(hidden, int):
@@ -206,7 +209,7 @@ def _rnn_cell(r: Any, bias: Any, apply: Any) -> Cell:
 
 
 def _rnn_parts(
-    b: Any,
+    b: Builder,
     x: Any,
     w: Any,
     r: Any,
@@ -272,7 +275,7 @@ def _gru_cell(r: Any, bias: Any, apply: Any, size: int, reset_after: bool) -> Ce
 
 
 def _gru_parts(
-    b: Any,
+    b: Builder,
     x: Any,
     w: Any,
     r: Any,
@@ -346,7 +349,7 @@ def _recurrent(r: Any, bias: Any) -> Callable[[Any, Any], Any]:
 
 
 def _lstm_parts(
-    b: Any,
+    b: Builder,
     x: Any,
     w: Any,
     r: Any,

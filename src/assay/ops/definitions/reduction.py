@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from assay.ir.types import Shape
 from assay.ops.registry import Compute, Sample, Tolerance, op
 from assay.ops.samples import Rng, along, draw, listed, reducing
 from assay.ops.shapes import along_axis, axes_of, axis_of, reduced, with_dim
+
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
 
 ORDERED = (*NUMERIC, boolean)
 ADDABLE = (*NUMERIC, *COMPLEX)
@@ -100,16 +103,17 @@ def _averaging(rng: Rng, dtype: DType) -> Iterable[Sample]:
         yield Sample((draw(rng, dtype, (300,), 1, 100),), {"axes": None, "keepdims": False})
 
 
-def count_parts(b: Any, x: Any, axes: Sequence[int] | None) -> Any:
+def count_parts(b: Builder, x: Any, axes: Sequence[int] | None) -> Any:
     """The number of elements that a reduction over `axes` takes in, as a scalar of the dtype of `x`."""
     rank = b.rank(x)
     sizes = [b.size(x, axis) for axis in axes_of(axes, rank)]
-    if all(isinstance(size, int) for size in sizes):
-        return b.constant(np.prod(sizes, dtype=np.int64), b.dtype(x))
+    known = [size for size in sizes if isinstance(size, int)]
+    if len(known) == len(sizes):
+        return b.constant(np.prod(known, dtype=np.int64), b.dtype(x))
     return b.cast(b.reduce_prod(b.vector(*sizes)), dtype=b.dtype(x))
 
 
-def _mean_parts(b: Any, x: Any, *, axes: Sequence[int] | None, keepdims: bool) -> Any:
+def _mean_parts(b: Builder, x: Any, *, axes: Sequence[int] | None, keepdims: bool) -> Any:
     own = b.dtype(x)
     if _sum_dtype(own) is not own:
         wide = b.cast(x, dtype=_sum_dtype(own))
@@ -169,7 +173,7 @@ def arg_max(x: Array, *, axis: int, keepdims: bool = False) -> Array:
     return _place_of(np.argmax, x, axis, keepdims)
 
 
-def _arg_min_parts(b: Any, x: Any, *, axis: int, keepdims: bool) -> Any:
+def _arg_min_parts(b: Builder, x: Any, *, axis: int, keepdims: bool) -> Any:
     mirrored = b.neg(x) if b.dtype(x).is_float else b.bit_not(x)
     return b.arg_max(mirrored, axis=axis, keepdims=keepdims)
 
@@ -245,7 +249,7 @@ def _topk_shape(x: Fact, k: Fact, *, axis: int, largest: bool) -> list[Shape]:
     return [with_dim(x.shape, axis, count)] * 2
 
 
-def _topk_parts(b: Any, x: Any, k: Any, *, axis: int, largest: bool) -> Any:
+def _topk_parts(b: Builder, x: Any, k: Any, *, axis: int, largest: bool) -> Any:
     results, count = b.emit("sort", x, axis=axis, descending=largest), b.reshape(k, [1])
     fits = b.bit_and(b.le(0, count), b.le(count, b.vector(b.size(x, axis))))
     b.require(fits, message="an axis has fewer elements than are asked for, or less than none are")
@@ -293,7 +297,7 @@ def nonzero(x: Array) -> Array:
     return np.array(np.nonzero(x), dtype=np.int64).reshape(x.ndim, -1)
 
 
-def _log_sum_exp_parts(b: Any, x: Any, *, axes: Sequence[int] | None, keepdims: bool) -> Any:
+def _log_sum_exp_parts(b: Builder, x: Any, *, axes: Sequence[int] | None, keepdims: bool) -> Any:
     peak = b.reduce_max(x, axes=axes, keepdims=True)
     finite = b.where(b.is_inf(peak), 0.0, peak)
     total = b.add(b.log(b.reduce_sum(b.exp(b.sub(x, finite)), axes=axes, keepdims=True)), finite)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from assay.ops.definitions.reduction import sort_order
 from assay.ops.parts import check_among, converted, scalar_size, volume, working
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
+
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
 
 # --- roi_align
 
@@ -43,7 +46,7 @@ class _Axis:
     size: Any
 
 
-def _roi_axis(b: Any, x: Any, corners: Any, axis: int, *, bins: int, sampling: int, aligned: bool) -> _Axis:
+def _roi_axis(b: Builder, x: Any, corners: Any, axis: int, *, bins: int, sampling: int, aligned: bool) -> _Axis:
     start, end = (b.reshape(b.gather(corners, column, axis=1), (-1, 1, 1)) for column in (1 - axis, 3 - axis))
     extent, kind = b.sub(end, start), b.dtype(x)
     step = b.div(extent if aligned else b.max(extent, 1), bins)
@@ -60,7 +63,7 @@ def _roi_axis(b: Any, x: Any, corners: Any, axis: int, *, bins: int, sampling: i
     return _Axis(b.clip(places, 0, b.sub(limit, 1)), exists, b.lt(line, count), count, size)
 
 
-def _average_parts(b: Any, x: Any, images: Any, axes: list[_Axis]) -> Any:
+def _average_parts(b: Builder, x: Any, images: Any, axes: list[_Axis]) -> Any:
     """Bilinear sampling and the mean are linear and separable: one matrix an axis and region does both."""
     rows, columns = (_pooling_matrix(b, axis) for axis in axes)
     picked = b.matmul(b.unsqueeze(rows, axes=(1,)), b.gather(x, images, axis=0))
@@ -69,7 +72,7 @@ def _average_parts(b: Any, x: Any, images: Any, axes: list[_Axis]) -> Any:
     return b.div(total, b.cast(b.unsqueeze(count, axes=(1,)), dtype=b.dtype(x)))
 
 
-def _pooling_matrix(b: Any, axis: _Axis) -> Any:
+def _pooling_matrix(b: Builder, axis: _Axis) -> Any:
     """How much of each pixel each bin takes in: (R, bins, size)."""
     pixels = b.cast(b.iota(axis.size), dtype=b.dtype(axis.places))
     near = b.max(b.sub(1, b.abs(b.sub(b.unsqueeze(axis.places, axes=(3,)), pixels))), 0)
@@ -77,7 +80,7 @@ def _pooling_matrix(b: Any, axis: _Axis) -> Any:
     return b.reduce_sum(b.where(used, near, 0), axes=(2,))
 
 
-def _maximum_parts(b: Any, x: Any, images: Any, axes: list[_Axis]) -> Any:
+def _maximum_parts(b: Builder, x: Any, images: Any, axes: list[_Axis]) -> Any:
     """The largest weighted corner of all places, corners of no weight included; 0 where no place counts."""
     channels = b.size(x, 1)
     rows, columns = _corners(b, axes[0], axes[1].size), _corners(b, axes[1], 1)
@@ -96,7 +99,7 @@ def _maximum_parts(b: Any, x: Any, images: Any, axes: list[_Axis]) -> Any:
     return b.where(empty, 0, b.transpose(largest, perm=(0, 3, 1, 2)))
 
 
-def _corners(b: Any, axis: _Axis, stride: Any) -> tuple[Any, Any, Any]:
+def _corners(b: Builder, axis: _Axis, stride: Any) -> tuple[Any, Any, Any]:
     """The pixels around every place times `stride`, their weights, whether they count: (R, bins · grid · 2)."""
     kind = b.dtype(axis.places)
     low = b.floor(axis.places)
@@ -113,12 +116,12 @@ def _corners(b: Any, axis: _Axis, stride: Any) -> tuple[Any, Any, Any]:
     return b.mul(b.cast(paired(low, high), dtype=dtypes.i64), stride), paired(*weights), paired(counted, counted)
 
 
-def _doubled(b: Any, count: Any) -> Any:
+def _doubled(b: Builder, count: Any) -> Any:
     return 2 * count if isinstance(count, int) else b.mul(count, 2)
 
 
 def _roi_parts(
-    b: Any,
+    b: Builder,
     x: Any,
     rois: Any,
     images: Any,
@@ -251,7 +254,7 @@ def _nms_shape(boxes: Fact, scores: Fact, *rest: Fact | None, **attrs: Any) -> l
     return [non_max_suppression.reference(*arrays, **attrs).shape]
 
 
-def _corner_parts(b: Any, boxes: Any, centered: bool) -> tuple[Any, Any]:
+def _corner_parts(b: Builder, boxes: Any, centered: bool) -> tuple[Any, Any]:
     """The lower and the upper corner of boxes, (…, 2) each."""
     axis = b.rank(boxes) - 1
     first, second = b.emit("split", boxes, sizes=(2, 2), axis=axis)
@@ -261,7 +264,7 @@ def _corner_parts(b: Any, boxes: Any, centered: bool) -> tuple[Any, Any]:
     return b.min(first, second), b.max(first, second)
 
 
-def _overlap_parts(b: Any, low: Any, high: Any, chosen: tuple[Any, Any], limit: Any) -> Any:
+def _overlap_parts(b: Builder, low: Any, high: Any, chosen: tuple[Any, Any], limit: Any) -> Any:
     """Which boxes overlap the chosen one by more than `limit`."""
     axis = (b.rank(low) - 1,)
     shared = b.reduce_prod(b.max(b.sub(b.min(high, chosen[1]), b.max(low, chosen[0])), 0), axes=axis)
@@ -271,7 +274,9 @@ def _overlap_parts(b: Any, low: Any, high: Any, chosen: tuple[Any, Any], limit: 
     return b.bit_and(positive, b.lt(limit, b.div(shared, union)))
 
 
-def _nms_parts(b: Any, boxes: Any, scores: Any, most: Any, overlap: Any, least: Any = None, *, centered: bool) -> Any:
+def _nms_parts(
+    b: Builder, boxes: Any, scores: Any, most: Any, overlap: Any, least: Any = None, *, centered: bool
+) -> Any:
     ranked, order = b.emit("sort", scores, axis=2, descending=True)
     alive = b.expand(b.constant(True), b.shape_of(scores)) if least is None else b.lt(least, ranked)
     flat = b.reshape(order, b.vector(b.size(boxes, 0), volume(b, scores, 1, 2), 1))
@@ -286,7 +291,7 @@ def _nms_parts(b: Any, boxes: Any, scores: Any, most: Any, overlap: Any, least: 
     return b.concat(lists, b.unsqueeze(box, axes=(1,)), axis=1)
 
 
-def _choice_body(b: Any, kind: Type, corners: tuple[Any, Any], overlap: Any) -> Graph:
+def _choice_body(b: Builder, kind: Type, corners: tuple[Any, Any], overlap: Any) -> Graph:
     """One step of all lists at once: take the best box that is alive, drop it and what overlaps it."""
     body = b.child()
     iteration, go = body.input(TensorType(dtypes.i64, ())), body.input(TensorType(boolean, ()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,9 +19,12 @@ from assay.ops.registry import Compute, FactMissing, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import axes_of
 
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
+
 
 @dataclass(frozen=True)
-class Line:
+class ResizeAxis:
     """One axis to resample: `size` elements become `new` ones; `start` and `end` bound the part that is looked at, as
     fractions of the axis."""
 
@@ -37,33 +40,33 @@ class Line:
         return self.scale * self.size
 
 
-def _half_pixel(at: Array, line: Line) -> Array:
+def _half_pixel(at: Array, line: ResizeAxis) -> Array:
     return (at + 0.5) / line.scale - 0.5
 
 
-def _half_pixel_symmetric(at: Array, line: Line) -> Array:
+def _half_pixel_symmetric(at: Array, line: ResizeAxis) -> Array:
     return line.size / 2 * (1 - line.new / line.extent) + _half_pixel(at, line)
 
 
-def _pytorch_half_pixel(at: Array, line: Line) -> Array:
+def _pytorch_half_pixel(at: Array, line: ResizeAxis) -> Array:
     return _half_pixel(at, line) if line.new > 1 else np.zeros_like(at)
 
 
-def _align_corners(at: Array, line: Line) -> Array:
+def _align_corners(at: Array, line: ResizeAxis) -> Array:
     return np.zeros_like(at) if line.new == 1 else at * (line.size - 1) / (line.extent - 1)
 
 
-def _asymmetric(at: Array, line: Line) -> Array:
+def _asymmetric(at: Array, line: ResizeAxis) -> Array:
     return at / line.scale
 
 
-def _crop(at: Array, line: Line) -> Array:
+def _crop(at: Array, line: ResizeAxis) -> Array:
     span = (line.end - line.start) * (line.size - 1)
     steps = np.full_like(at, span / 2) if line.new == 1 else at * span / (line.extent - 1)
     return line.start * (line.size - 1) + steps
 
 
-TRANSFORMS: Mapping[str, Callable[[Array, Line], Array]] = {
+TRANSFORMS: Mapping[str, Callable[[Array, ResizeAxis], Array]] = {
     "half_pixel": _half_pixel,
     "half_pixel_symmetric": _half_pixel_symmetric,
     "pytorch_half_pixel": _pytorch_half_pixel,
@@ -118,7 +121,7 @@ class Taps:
     outside: Array | None
 
 
-def taps_of(line: Line, attrs: Mapping[str, Any]) -> Taps:
+def taps_of(line: ResizeAxis, attrs: Mapping[str, Any]) -> Taps:
     """How one axis is resampled."""
     if line.new == 0:
         return Taps(np.zeros((0, 1), np.int64), None, None)
@@ -147,12 +150,12 @@ def _settled(places: Array) -> Array:
     return np.where(np.abs(places - halves) <= np.maximum(np.abs(places), 1) * 2.0**-22, halves, places)
 
 
-def _lines(old: Sequence[int], new: Sequence[int], attrs: Mapping[str, Any]) -> list[Line]:
+def _lines(old: Sequence[int], new: Sequence[int], attrs: Mapping[str, Any]) -> list[ResizeAxis]:
     """The lines of the resampled axes."""
     count = len(old)
     scales = attrs["scales"] or [n / max(o, 1) for o, n in zip(old, new, strict=True)]
     roi = attrs["roi"] or (0.0,) * count + (1.0,) * count
-    return [Line(old[i], new[i], scales[i], roi[i], roi[i + count]) for i in range(count)]
+    return [ResizeAxis(old[i], new[i], scales[i], roi[i], roi[i + count]) for i in range(count)]
 
 
 def _resize_shape(x: Fact, sizes: Fact, *, axes: Sequence[int], mode: str, **attrs: Any) -> list[Shape]:
@@ -174,18 +177,18 @@ def _resize_shape(x: Fact, sizes: Fact, *, axes: Sequence[int], mode: str, **att
     return [tuple(shape)]
 
 
-def _known(dim: Dim) -> int:
+def _size_of(dim: Dim) -> int:
     if not isinstance(dim, int):
         raise FactMissing("the size of an axis that is resized")
     return dim
 
 
-def _resize_parts(b: Any, x: Any, sizes: Any, *, axes: Sequence[int], extrapolation: float, **attrs: Any) -> Any:
+def _resize_parts(b: Builder, x: Any, sizes: Any, *, axes: Sequence[int], extrapolation: float, **attrs: Any) -> Any:
     rank, dtype = b.rank(x), b.dtype(x)
     places = axes_of(axes, rank)
     new = b.ints(sizes, "sizes")
     check_size(new, dtype, b.limits)
-    lines = _lines([_known(b.dims(x)[axis]) for axis in places], new, attrs)
+    lines = _lines([_size_of(b.dims(x)[axis]) for axis in places], new, attrs)
     work = dtype if attrs["mode"] == "nearest" else working(dtype)
     result = converted(b, x, work)
     for axis, line in zip(places, lines, strict=True):

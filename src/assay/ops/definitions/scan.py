@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from assay.ops.registry import Compute, Sample, Tolerance, op
 from assay.ops.samples import Rng, along, draw
 from assay.ops.shapes import along_axis, axis_of
 
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
+
 Step = Callable[[Any, Any, Any, Any], Any]
 """`(builder, values now, values at the places before, whether there is such a place) -> values`."""
 
@@ -24,7 +27,7 @@ def _pair(x: Fact, *, axis: int) -> list[Shape]:
     return along_axis(x, axis=axis) * 2
 
 
-def _doubling(b: Any, x: Any, axis: int, start: tuple[Any, ...], step: Step) -> Any:
+def _doubling(b: Builder, x: Any, axis: int, start: tuple[Any, ...], step: Step) -> Any:
     """`start` after steps that look back 1, 2, 4 … places along `axis`, as far as there are any."""
     size = scalar_size(b, x, axis)
     line = b.iota(size)
@@ -39,15 +42,15 @@ def _doubling(b: Any, x: Any, axis: int, start: tuple[Any, ...], step: Step) -> 
     return b.emit("loop", None, b.lt(1, size), b.constant(1, dtypes.i64), *start, regions=(region,))[1:]
 
 
-def _along(b: Any, line: Any, x: Any, axis: int) -> Any:
+def _along(b: Builder, line: Any, x: Any, axis: int) -> Any:
     """A vector as a tensor of the rank of x, its elements along `axis`."""
     return b.reshape(line, b.vector(*(-1 if i == axis else 1 for i in range(b.rank(x)))))
 
 
-def _extreme_parts(b: Any, x: Any, axis: int, compare: str) -> Any:
+def _extreme_parts(b: Builder, x: Any, axis: int, compare: str) -> Any:
     axis = axis_of(axis, b.rank(x))
 
-    def step(b: Any, now: Any, before: Any, reached: Any) -> Any:
+    def step(b: Builder, now: Any, before: Any, reached: Any) -> Any:
         later = b.emit(compare, now[0], before[0])[0]
         if b.dtype(now[0]).is_float:
             later = b.bit_or(later, b.is_nan(now[0]))
@@ -57,11 +60,11 @@ def _extreme_parts(b: Any, x: Any, axis: int, compare: str) -> Any:
     return _doubling(b, x, axis, (x, places), step)
 
 
-def _max_parts(b: Any, x: Any, *, axis: int) -> Any:
+def _max_parts(b: Builder, x: Any, *, axis: int) -> Any:
     return _extreme_parts(b, x, axis, "ge")
 
 
-def _min_parts(b: Any, x: Any, *, axis: int) -> Any:
+def _min_parts(b: Builder, x: Any, *, axis: int) -> Any:
     return _extreme_parts(b, x, axis, "le")
 
 
@@ -93,10 +96,10 @@ def cum_min(x: Array, *, axis: int) -> tuple[Array, Array]:
     return _extreme(np.minimum.accumulate, x, axis)
 
 
-def _log_sum_exp_parts(b: Any, x: Any, *, axis: int) -> Any:
+def _log_sum_exp_parts(b: Builder, x: Any, *, axis: int) -> Any:
     axis = axis_of(axis, b.rank(x))
 
-    def step(b: Any, now: Any, before: Any, reached: Any) -> Any:
+    def step(b: Builder, now: Any, before: Any, reached: Any) -> Any:
         earlier = b.where(reached, before[0], float("-inf"))
         peak = b.max(now[0], earlier)
         joined = b.add(peak, b.log1p(b.exp(b.neg(b.abs(b.sub(now[0], earlier))))))

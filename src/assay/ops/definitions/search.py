@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from assay.ir.types import Shape
 from assay.ops.registry import FactMissing, op
 from assay.ops.samples import Rng, draw, listed
 
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
+
 
 def _shape(edges: Fact, x: Fact, *, right: bool) -> list[Shape]:
     if edges.shape is not None and x.shape is not None and len(edges.shape) not in (1, len(x.shape)):
@@ -21,7 +24,7 @@ def _shape(edges: Fact, x: Fact, *, right: bool) -> list[Shape]:
     return [x.shape]
 
 
-def _parts(b: Any, edges: Any, x: Any, *, right: bool) -> Any:
+def _parts(b: Builder, edges: Any, x: Any, *, right: bool) -> Any:
     size = b.size(edges, -1)
     if not isinstance(size, int):
         raise FactMissing("the length of the sequences")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from assay.ops.parts import converted, scalar_size
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import axis_of
+
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
 
 
 def _dft_shape(x: Fact, length: Fact, *, axis: int, inverse: bool, onesided: bool, **attrs: Any) -> list[Shape]:
@@ -36,7 +39,7 @@ def _dft_shape(x: Fact, length: Fact, *, axis: int, inverse: bool, onesided: boo
 
 
 def _dft_parts(
-    b: Any, x: Any, length: Any, *, axis: int, inverse: bool, onesided: bool, precision: DType | None
+    b: Builder, x: Any, length: Any, *, axis: int, inverse: bool, onesided: bool, precision: DType | None
 ) -> Any:
     """Real signals and one-sided spectra take one matrix product, complex signals of known length one a factor."""
     rank, dtype, work = b.rank(x), b.dtype(x), precision or dtypes.f64
@@ -58,7 +61,7 @@ def _dft_parts(
     return converted(b, b.transpose(result, perm=tuple(order.index(i) for i in range(rank))), dtype)
 
 
-def _fitted(b: Any, x: Any, count: Any) -> Any:
+def _fitted(b: Builder, x: Any, count: Any) -> Any:
     """x cut or filled with zeros to `count` elements in its last axis but one, and to pairs if it may hold some."""
     rank, parts = b.rank(x), b.size(x, -1)
     missing = b.sub(count, scalar_size(b, x, rank - 2))
@@ -66,7 +69,7 @@ def _fitted(b: Any, x: Any, count: Any) -> Any:
     return b.pad(x, b.vector(*(0,) * (2 * rank - 2), missing, absent), 0)
 
 
-def _rotation(b: Any, rows: Any, columns: Any, length: Any, inverse: bool, work: DType) -> tuple[Any, Any]:
+def _rotation(b: Builder, rows: Any, columns: Any, length: Any, inverse: bool, work: DType) -> tuple[Any, Any]:
     """The cosines and sines of the angles ±2π · row · column / length."""
     steps = b.mod(b.mul(b.unsqueeze(b.iota(rows), axes=(1,)), b.iota(columns)), length)
     turn = b.div(2 * math.pi if inverse else -2 * math.pi, b.cast(length, dtype=dtypes.f64))
@@ -74,13 +77,13 @@ def _rotation(b: Any, rows: Any, columns: Any, length: Any, inverse: bool, work:
     return converted(b, b.cos(angles), work), converted(b, b.sin(angles), work)
 
 
-def _bin_weights(b: Any, count: Any, length: Any, work: DType) -> Any:
+def _bin_weights(b: Builder, count: Any, length: Any, work: DType) -> Any:
     """How many bins of the whole spectrum each of a one-sided one stands for."""
     line = b.unsqueeze(b.iota(count), axes=(1,))
     return b.where(b.eq(b.mod(b.mul(line, 2), length), 0), b.constant(1, work), b.constant(2, work))
 
 
-def _turned(b: Any, x: Any, cosines: Any, sines: Any, kept: int = 2) -> Any:
+def _turned(b: Builder, x: Any, cosines: Any, sines: Any, kept: int = 2) -> Any:
     """Σ x[…, n, :] · (cosines + i · sines)[n, k] as one product; with `kept` = 1 the real part alone."""
     rows = [b.unsqueeze(cosines, axes=(1, 3)), b.unsqueeze(sines, axes=(1, 3))]
     blocks = [b.concat(*rows[:kept], axis=3)]
@@ -93,7 +96,7 @@ def _turned(b: Any, x: Any, cosines: Any, sines: Any, kept: int = 2) -> Any:
     return b.reshape(product, b.vector(*outer, made, kept))
 
 
-def _staged(b: Any, x: Any, count: int, inverse: bool) -> Any:
+def _staged(b: Builder, x: Any, count: int, inverse: bool) -> Any:
     """The transform of complex x (…, count, 2) by Cooley and Tukey: short ones over elements `rest` apart, their bins
     turned, then long ones over bins of the same number."""
     first = next((p for p in range(2, math.isqrt(count) + 1) if count % p == 0), count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -22,13 +22,11 @@ from assay.ops.definitions.bessel import (
     scaled_bessel_k,
     spherical_j0,
 )
+from assay.ops.definitions.elementwise import Binary, Unary
 from assay.ops.definitions.polynomials import chebyshev, hermite, laguerre, legendre
 from assay.ops.registry import Compute, Sample, Tolerance, op
+from assay.ops.samples import Range
 from assay.ops.shapes import broadcasting, same
-
-Unary: TypeAlias = Callable[[Array], Any]
-Binary: TypeAlias = Callable[[Array, Array], Any]
-Range: TypeAlias = tuple[float, float]
 
 # --- the error function's relatives
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -17,13 +17,16 @@ from assay.ops.registry import Compute, Sample, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import same
 
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
+
 KEYS = (dtypes.f64, dtypes.f32, dtypes.i64, dtypes.i32, dtypes.i16, dtypes.string)
 
 
 # --- look-ups
 
 
-def _lookup_parts(b: Any, x: Any, keys: Any, values: Any, default: Any) -> Any:
+def _lookup_parts(b: Builder, x: Any, keys: Any, values: Any, default: Any) -> Any:
     if b.static_shape(keys) == (0,):
         return b.expand(default, b.shape_of(x))
     keys, values = b.flip(keys, axes=(0,)), b.flip(values, axes=(0,))
@@ -93,7 +96,7 @@ def _leaves_shape(x: Fact, features: Fact, *tables: Fact, depth: int) -> list[Sh
 
 
 def _leaves_parts(
-    b: Any,
+    b: Builder,
     x: Any,
     features: Any,
     thresholds: Any,
@@ -105,7 +108,7 @@ def _leaves_parts(
     *,
     depth: int,
 ) -> Any:
-    kinds = np.unique(b.array(modes, "modes")).tolist()
+    kinds: list[int] = np.unique(b.array(modes, "modes")).tolist()
     lenient = bool(b.array(missing, "missing").any())
     at = b.expand(roots, b.vector(b.size(x, 0), b.size(roots, 0)))
     for _ in range(depth):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from assay.ops.parts import scalar_size, volume
 from assay.ops.registry import Compute, Sample, op, widen
 from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import axis_of, same
+
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
 
 
 @op(
@@ -42,7 +45,7 @@ def _unique_shape(x: Fact, *, axis: int | None, ordered: bool) -> list[Shape]:
     return [(found,), (count,), (found,)]
 
 
-def _unique_parts(b: Any, x: Any, *, axis: int | None, ordered: bool) -> Any:
+def _unique_parts(b: Builder, x: Any, *, axis: int | None, ordered: bool) -> Any:
     keys = b.reshape(x, [-1]) if axis is None else _slice_ranks(b, x, axis_of(axis, b.rank(x)))
     order, starts = _sorted_starts(b, keys)
     begins = b.reshape(b.nonzero(starts), [-1])
@@ -56,7 +59,7 @@ def _unique_parts(b: Any, x: Any, *, axis: int | None, ordered: bool) -> Any:
     return by_place, b.gather(places, inverse, axis=0), b.gather(counts, groups, axis=0)
 
 
-def _sorted_starts(b: Any, keys: Any) -> tuple[Any, Any]:
+def _sorted_starts(b: Builder, keys: Any) -> tuple[Any, Any]:
     """The order that sorts keys (n), and where in it a run of equal ones starts; NaN equals NaN."""
     ranked, order = b.emit("sort", keys, axis=0)
     line = b.iota(scalar_size(b, keys, 0))
@@ -67,17 +70,17 @@ def _sorted_starts(b: Any, keys: Any) -> tuple[Any, Any]:
     return order, b.bit_or(b.eq(line, 0), differs)
 
 
-def _numbered(b: Any, order: Any, starts: Any) -> Any:
+def _numbered(b: Builder, order: Any, starts: Any) -> Any:
     """For each key, the number of its run."""
     return _scattered(b, order, b.sub(b.cum_sum(b.cast(starts, dtype=dtypes.i64), axis=0), 1))
 
 
-def _scattered(b: Any, places: Any, values: Any) -> Any:
+def _scattered(b: Builder, places: Any, values: Any) -> Any:
     """A tensor with values[i] at places[i], which is a permutation."""
     return b.scatter_nd(values, b.unsqueeze(places, axes=(1,)), values)
 
 
-def _slice_ranks(b: Any, x: Any, axis: int) -> Any:
+def _slice_ranks(b: Builder, x: Any, axis: int) -> Any:
     """Numbers that order the slices of x along `axis` as their elements do, the first one first: one element a step."""
     others = [i for i in range(b.rank(x)) if i != axis]
     width = volume(b, x, *others)
@@ -87,7 +90,7 @@ def _slice_ranks(b: Any, x: Any, axis: int) -> Any:
     return b.emit("loop", trip, None, start, regions=(_rank_body(b, rows, b.fact(start).type),))[0]
 
 
-def _rank_body(b: Any, rows: Any, kind: Type) -> Graph:
+def _rank_body(b: Builder, rows: Any, kind: Type) -> Graph:
     body = b.child()
     step, go, rank = body.input(TensorType(dtypes.i64, ())), body.input(TensorType(boolean, ())), body.input(kind)
     own = _numbered(body, *_sorted_starts(body, body.gather(rows, step, axis=1)))

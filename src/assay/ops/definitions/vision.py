@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from assay.ops.parts import check_among, converted, scalar_size, volume, working
 from assay.ops.registry import Sample, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import unknown
+
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
 
 # --- grid_sample
 
@@ -68,13 +71,13 @@ def _grid_shape(x: Fact, grid: Fact, *, mode: str, padding: str, align_corners: 
     return [(*x.shape[:2], *grid.shape[1:-1])]
 
 
-def _reflect_parts(b: Any, x: Any, size: Any, align_corners: bool) -> Any:
+def _reflect_parts(b: Builder, x: Any, size: Any, align_corners: bool) -> Any:
     low, span = (0.0, b.sub(size, 1)) if align_corners else (-0.5, size)
     folded = b.abs(b.sub(b.mod(b.sub(x, low), b.mul(span, 2)), span))
     return b.where(b.lt(0, span), b.add(b.sub(span, folded), low), 0)
 
 
-def _axis_taps_parts(b: Any, places: Any, size: Any, work: DType, mode: str, padding: str, align: bool) -> Any:
+def _axis_taps_parts(b: Builder, places: Any, size: Any, work: DType, mode: str, padding: str, align: bool) -> Any:
     shifted, count = b.add(places, 1), b.cast(size, dtype=b.dtype(places))
     x = b.mul(b.div(shifted, 2), b.sub(count, 1)) if align else b.div(b.sub(b.mul(shifted, count), 1), 2)
     x, count = converted(b, b.round(x) if mode == "nearest" else x, work), b.cast(size, dtype=work)
@@ -95,14 +98,14 @@ def _axis_taps_parts(b: Any, places: Any, size: Any, work: DType, mode: str, pad
     return places, b.where(held, weights, 0), b.expand(held, b.shape_of(taps))
 
 
-def _cubic_parts(b: Any, d: Any) -> Any:
+def _cubic_parts(b: Builder, d: Any) -> Any:
     a = _CUBIC_A
     near = b.add(b.mul(b.mul(b.sub(b.mul(d, a + 2), a + 3), d), d), 1)
     far = b.sub(b.mul(b.add(b.mul(b.sub(b.mul(d, a), 5 * a), d), 8 * a), d), 4 * a)
     return b.where(b.le(d, 1), near, b.where(b.lt(d, 2), far, 0))
 
 
-def _grid_parts(b: Any, x: Any, grid: Any, *, mode: str, padding: str, align_corners: bool) -> Any:
+def _grid_parts(b: Builder, x: Any, grid: Any, *, mode: str, padding: str, align_corners: bool) -> Any:
     rank, work = b.rank(x) - 2, working(b.dtype(x))
     batch, channels = b.size(x, 0), b.size(x, 1)
     count = volume(b, grid, *range(1, 1 + rank))

@@ -12,7 +12,7 @@ from assay.errors import hint_for
 from assay.ir.dtypes import Array
 from assay.runtime.ort.errors import Misfit
 from assay.runtime.ort.memory import check_device
-from assay.runtime.ort.values import OrtValue, dtype_of, is_array, told
+from assay.runtime.ort.values import OrtValue, described, dtype_of, is_array
 
 if TYPE_CHECKING:
     from assay.runtime.ort.session import InferenceSession
@@ -100,13 +100,13 @@ class IOBinding:
         ]
 
     def _input(self, name: str) -> str:
-        return _known(name, [arg.name for arg in self._session.get_inputs()], "input")
+        return _checked_name(name, [arg.name for arg in self._session.get_inputs()], "input")
 
     def _output(self, name: str) -> str:
-        return _known(name, [arg.name for arg in self._session.get_outputs()], "output")
+        return _checked_name(name, [arg.name for arg in self._session.get_outputs()], "output")
 
 
-def _known(name: str, names: Sequence[str], what: str) -> str:
+def _checked_name(name: str, names: Sequence[str], what: str) -> str:
     if name not in names:
         raise Misfit(f"the model has no {what} '{name}'", hint=hint_for(name, names))
     return name
@@ -128,6 +128,6 @@ def _written(name: str, result: Any, place: OrtValue | None) -> OrtValue:
         return OrtValue(result)
     there = place.numpy()
     if not is_array(result) or (result.dtype, result.shape) != (there.dtype, there.shape):
-        raise Misfit(f"the output '{name}' is {told(result)}, the memory bound to it {told(there)}")
+        raise Misfit(f"the output '{name}' is {described(result)}, the memory bound to it {described(there)}")
     np.copyto(there, result)
     return place

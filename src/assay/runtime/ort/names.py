@@ -17,23 +17,23 @@ class Standing(Enum):
     REFUSED = "raises"
 
 
-class Row(NamedTuple):
+class NameRow(NamedTuple):
     """One name: what it is here, and in a sentence how."""
 
     standing: Standing
     note: str
 
 
-def _done(note: str = "as in ONNX Runtime") -> Row:
-    return Row(Standing.DONE, note)
+def _done(note: str = "as in ONNX Runtime") -> NameRow:
+    return NameRow(Standing.DONE, note)
 
 
-def _empty(note: str) -> Row:
-    return Row(Standing.EMPTY, note)
+def _empty(note: str) -> NameRow:
+    return NameRow(Standing.EMPTY, note)
 
 
-def _refused(note: str) -> Row:
-    return Row(Standing.REFUSED, note)
+def _refused(note: str) -> NameRow:
+    return NameRow(Standing.REFUSED, note)
 
 
 _PLANNED = "each program plans its memory as a whole when it is compiled"
@@ -47,7 +47,7 @@ _NO_CONTEXT = "there are no models that other compilers made"
 _OF_THE_MODEL = "{}; one that the model does not have is warned of"
 _ONE_DEVICE = "there is no device but the CPU"
 
-MODULE: dict[str, Row] = {
+MODULE: dict[str, NameRow] = {
     "AdapterFormat": _refused(_NO_ADAPTERS),
     "ExecutionMode": _done(_NUMBERS),
     "ExecutionOrder": _done(_NUMBERS),
@@ -110,7 +110,7 @@ MODULE: dict[str, Row] = {
     "version": _done("Assay's version"),
 }
 
-SESSION_OPTIONS: dict[str, Row] = {
+SESSION_OPTIONS: dict[str, NameRow] = {
     "add_external_initializers": _done("as `add_initializer`; the file that held them need not exist"),
     "add_external_initializers_from_files_in_memory": _refused("load the model by its path, its data beside it"),
     "add_free_dimension_override_by_denotation": _done(_OF_THE_MODEL.format("fixes a dim")),
@@ -148,7 +148,7 @@ SESSION_OPTIONS: dict[str, Row] = {
     "use_per_session_threads": _empty("all sessions share one pool, of which each uses as many threads as it may"),
 }
 
-RUN_OPTIONS: dict[str, Row] = {
+RUN_OPTIONS: dict[str, NameRow] = {
     "add_active_adapter": _refused(_NO_ADAPTERS),
     "add_run_config_entry": _empty("kept for `get_run_config_entry`; entries tune ONNX Runtime's own parts"),
     "get_run_config_entry": _done(),
@@ -159,7 +159,7 @@ RUN_OPTIONS: dict[str, Row] = {
     "terminate": _done("stops a run before its next kernel; ONNX Runtime's own `RunOptions` are looked at once"),
 }
 
-INFERENCE_SESSION: dict[str, Row] = {
+INFERENCE_SESSION: dict[str, NameRow] = {
     "create_ortvalue_from_shape_and_type": _done(),
     "disable_fallback": _empty("a provider that fails falls back node by node; `explain()` says which and why"),
     "enable_fallback": _empty("a provider that fails falls back node by node; `explain()` says which and why"),
@@ -189,7 +189,7 @@ INFERENCE_SESSION: dict[str, Row] = {
     "set_tuning_results": _refused("nothing here is tuned by results"),
 }
 
-ORT_VALUE: dict[str, Row] = {
+ORT_VALUE: dict[str, NameRow] = {
     "as_sparse_tensor": _refused(_NO_SPARSE),
     "data_ptr": _done(),
     "data_type": _done(),
@@ -210,7 +210,7 @@ ORT_VALUE: dict[str, Row] = {
     "update_inplace": _done("another dtype raises"),
 }
 
-IO_BINDING: dict[str, Row] = {
+IO_BINDING: dict[str, NameRow] = {
     "bind_cpu_input": _done(),
     "bind_input": _done("other devices than `cpu` raise"),
     "bind_ortvalue_input": _done(),
@@ -225,7 +225,7 @@ IO_BINDING: dict[str, Row] = {
     "synchronize_outputs": _empty(_ONE_DEVICE),
 }
 
-ORT_DEVICE: dict[str, Row] = {
+ORT_DEVICE: dict[str, NameRow] = {
     "device_id": _done(),
     "device_mem_type": _done(),
     "device_type": _done(),
@@ -233,7 +233,7 @@ ORT_DEVICE: dict[str, Row] = {
     "make": _done("other devices than `cpu` raise"),
 }
 
-MODEL_METADATA: dict[str, Row] = {
+MODEL_METADATA: dict[str, NameRow] = {
     name: _done()
     for name in (
         "custom_metadata_map",
@@ -245,8 +245,8 @@ MODEL_METADATA: dict[str, Row] = {
         "version",
     )
 }
-NODE_ARG: dict[str, Row] = {name: _done() for name in ("name", "shape", "type")}
-MEMORY_INFO: dict[str, Row] = {
+NODE_ARG: dict[str, NameRow] = {name: _done() for name in ("name", "shape", "type")}
+MEMORY_INFO: dict[str, NameRow] = {
     name: _empty(_PLANNED)
     for name in (
         "allocator_type",
@@ -258,7 +258,7 @@ MEMORY_INFO: dict[str, Row] = {
         "name",
     )
 }
-ARENA_CFG: dict[str, Row] = {
+ARENA_CFG: dict[str, NameRow] = {
     name: _empty(_PLANNED)
     for name in (
         "arena_extend_strategy",
@@ -270,7 +270,7 @@ ARENA_CFG: dict[str, Row] = {
     )
 }
 
-CLASSES: dict[str, dict[str, Row]] = {
+CLASSES: dict[str, dict[str, NameRow]] = {
     "InferenceSession": INFERENCE_SESSION,
     "SessionOptions": SESSION_OPTIONS,
     "RunOptions": RUN_OPTIONS,

@@ -38,7 +38,7 @@ class _Configured:
     _entries: dict[str, str] = field(default_factory=dict[str, str], init=False, repr=False)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        object.__setattr__(self, name, _fitted(name, value, _kinds(type(self)).get(name)))
+        object.__setattr__(self, name, _fitted(name, value, *_kinds(type(self)).get(name, ())))
 
     def _add(self, key: str, value: str) -> None:
         if not isinstance(key, str) or not isinstance(value, str):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -52,18 +52,18 @@ class _Configured:
 
 
 @cache
-def _kinds(owner: type) -> dict[str, type]:
-    """The kinds of the attributes: those of their defaults."""
-    return {each.name: type(_default(each)) for each in fields(owner)}
+def _kinds(owner: type) -> dict[str, tuple[type, ...]]:
+    """The kinds of the attributes: those of their defaults, and what else their fields say."""
+    return {each.name: (type(_default(each)), *each.metadata.get("or", ())) for each in fields(owner)}
 
 
 def _default(each: Field[Any]) -> Any:
     return each.default if each.default_factory is MISSING else each.default_factory()
 
 
-def _fitted(name: str, value: Any, kind: type | None) -> Any:
-    """`value` as the attribute `name` keeps it; BadArgument if it is of another kind. Enumerations may be foreign."""
-    if kind is None or (isinstance(value, kind) and kind is not int):
+def _fitted(name: str, value: Any, kind: type | None = None, *others: type) -> Any:
+    """`value` as the attribute `name` keeps it; BadArgument if it is of no such kind. Enumerations may be foreign."""
+    if kind is None or (isinstance(value, (kind, *others)) and kind is not int):
         return value
     try:
         return kind[value.name] if issubclass(kind, Enum) else _CONVERSIONS[kind](value)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from assay.errors import Unsupported
-from assay.runtime.ort.names import CLASSES, MODULE, Row, Standing
+from assay.runtime.ort.names import CLASSES, MODULE, NameRow, Standing
 
 
-def refuse(name: str, row: Row) -> NoReturn:
+def refuse(name: str, row: NameRow) -> NoReturn:
     """Unsupported, with the reason that the table gives."""
     raise Unsupported(f"ONNX Runtime's {name} is not available: {row.note}")
 
@@ -28,7 +28,7 @@ def refused_method(owner: str, name: str) -> Callable[..., NoReturn]:
 class _Refused(type):
     """The type of classes and functions that raise whatever is done with them."""
 
-    row: Row
+    row: NameRow
 
     def __call__(cls, *arguments: Any, **named: Any) -> NoReturn:
         refuse(cls.__name__, cls.row)

@@ -19,7 +19,7 @@ def is_array(value: Any) -> TypeGuard[Array]:
     return isinstance(value, np.ndarray | np.generic)
 
 
-def told(value: Any) -> str:
+def described(value: Any) -> str:
     """An array as messages name it."""
     return f"{value.dtype}{list(value.shape)}" if is_array(value) else f"a {type(value).__name__}"
 
@@ -125,7 +125,7 @@ class OrtValue:
         given = data.numpy() if isinstance(data, OrtValue) else data
         place = self.numpy()
         if not is_array(given) or (given.dtype, given.size) != (place.dtype, place.size):
-            raise Misfit(f"{told(given)} does not fit into {told(place)}")
+            raise Misfit(f"{described(given)} does not fit into {described(place)}")
         np.copyto(place, given.reshape(place.shape))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:

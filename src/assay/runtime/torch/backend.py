@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -34,7 +34,8 @@ from assay.runtime.torch.call import returned_to_torch
 from assay.runtime.torch.gradients import without_idle_gradients
 from assay.runtime.torch.graphs import CompiledGraph, Phase, current_observer, record
 from assay.runtime.torch.observation import Observe, Observed
-from assay.runtime.torch.state import Prepared
+from assay.runtime.torch.state import CountedTensors, GraphFunction, Prepared, watched
+from assay.runtime.writes import writes
 from assay.store import open_store
 
 _PLACED_BY_DATA = "data says where in an input a result lies: the oracle alone gives such views"
@@ -49,9 +50,13 @@ class Options:
     programs compute, after each run. `disabled_passes` are switched off. `cache` keeps lowered graphs on disk; a path
     says where.
 
+    What depends on parameters and buffers alone is computed once in graphs for inference, and again when one was
+    written. With `tracking` the kernel is asked for that in every call, and it sees every write; `assay targets` says
+    whether it can be asked. If not, or without `tracking`, nothing of the kind is kept.
+
     `frozen` promises that parameters and buffers change only in ways that torch counts, if at all: by in-place ops,
     optimizers, `load_state_dict`, or by a new tensor in their place, but not behind a `.data` or in a NumPy array that
-    shares their memory. What depends on them alone is then computed once, and again after such a change.
+    shares their memory. The kernel is not asked then, and graphs for training keep what depends on parameters, too.
     """
 
     target: str = field(default_factory=default_target)
@@ -59,6 +64,7 @@ class Options:
     strict: bool = False
     observe: Observe | None = None
     cache: bool | str = True
+    tracking: bool = True
     frozen: bool = False
     disabled_passes: Sequence[str] = ()
 
@@ -74,7 +80,7 @@ def options_from(given: Options | Mapping[str, Any]) -> Options:
     options = Options(**given)
     kinds: dict[str, type | tuple[type, ...]] = {
         **dict.fromkeys(("target", "mode"), str),
-        **dict.fromkeys(("strict", "frozen"), bool),
+        **dict.fromkeys(("strict", "tracking", "frozen"), bool),
         "cache": (bool, str),
     }
     for key, kind in kinds.items():
@@ -161,9 +167,13 @@ def compile_traced(
     core = core_graph(imported.graph, imported.facts, settings)
     if options.strict:
         _refuse_opaque(core)
-    made = refine(compiled(core, settings, graph.interface))
-    record(CompiledGraph(graph.phase, module, imported, made.program, made.prelude))
-    run = _runner(module, made, graph.interface, options.observe)
+
+    def made(interface: Interface) -> Compiled:
+        return refine(compiled(core, settings, interface))
+
+    first = made(graph.interface)
+    record(CompiledGraph(graph.phase, module, imported, first.program, first.prelude))
+    run = _runner(graph, first, options, lambda: made(replace(graph.interface, static=())))
 
     @boxed
     def run_boxed(arguments: list[Any]) -> list[Any]:
@@ -183,8 +193,14 @@ def _interface(module: fx.GraphModule, imported: Imported, options: Options, pha
     """How torch will call the program."""
     by_data = any(entry.place is not None and entry.place.depends_on_data for entry in imported.returned)
     inputs = len(imported.graph.inputs)
-    static = [at for at in _static(phase) if at < inputs] if options.frozen and not by_data else []
+    static = [at for at in _static(phase) if at < inputs] if _keeps(options, phase) and not by_data else []
     return Interface(static, memory_orders(module), _PLACED_BY_DATA if by_data else "")
+
+
+def _keeps(options: Options, phase: Phase) -> bool:
+    """Whether what depends on parameters is kept: someone must tell when they change. Those in training do so all the
+    time."""
+    return options.frozen or (options.tracking and phase == "inference" and writes() is not None)
 
 
 def _visible(phase: Phase) -> int | None:
@@ -199,26 +215,57 @@ def _static(phase: Phase) -> Sequence[int]:
     return () if phase == "backward" else static_inputs()
 
 
-def _runner(
-    module: fx.GraphModule, made: Compiled, interface: Interface, observe: Observe | None
-) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """What runs a compiled graph on torch's arguments, and tells `observe` of its values."""
-    if observe is None:
-        handed = arguments_of(module, made.program.addressed, interface.orders)
-        return partial(_run, made.program, None if made.prelude is None else Prepared(made), handed)
-    late = Observed(made.program, observe)
-    handed = arguments_of(module, late.program.addressed, interface.orders)  # an observed view needs its array
-    early = None if made.prelude is None else Observed(made.prelude, observe)
-    seen = Compiled(late.program, None if early is None else early.program, made.reads)
-    prepared = None if early is None else Prepared(seen, early.told)
-    return lambda arguments: late.told(_run(late.program, prepared, handed, arguments))
+def _runner(graph: Traced, made: Compiled, options: Options, plain: Callable[[], Compiled]) -> GraphFunction:
+    """What runs a compiled graph on torch's arguments; `plain` is the same compiled so that it keeps nothing."""
+    ways = _Ways(graph.module, graph.interface.orders, options.observe)
+    if made.prelude is None:
+        return ways.of(made.program)
+    prepare = ways.prepared(made)
+    if options.frozen:
+        return Prepared(made.reads, CountedTensors, prepare).run
+    return Prepared(made.reads, watched, prepare, lambda: ways.of(plain().program)).run
 
 
-def _run(program: Program, prepared: Prepared | None, handed: Arguments, arguments: Sequence[Any]) -> Sequence[Any]:
-    current = program if prepared is None else prepared.program(arguments, handed)
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """How the programs of a graph run: on torch's arguments, and `observe` is told of their values."""
+
+    module: fx.GraphModule
+    orders: Mapping[int, tuple[int, ...]]
+    observe: Observe | None
+
+    def of(self, program: Program) -> GraphFunction:
+        """A program of all arguments."""
+        seen, told = self._observed(program)
+        return partial(_run, seen, arguments_of(self.module, seen.addressed, self.orders), told)
+
+    def prepared(self, made: Compiled) -> Callable[[Sequence[Any]], GraphFunction]:
+        """What runs the prelude on the arguments of a call, and gives the program bound to its results."""
+        assert made.prelude is not None
+        (prelude, told_early), (program, told) = self._observed(made.prelude), self._observed(made.program)
+        seen = Compiled(program, prelude, made.reads)
+        handed = arguments_of(self.module, program.addressed, self.orders)
+
+        def prepare(arguments: Sequence[Any]) -> GraphFunction:
+            given = handed.arrays(arguments)
+            results = prelude.run([given[at] for at in made.reads])
+            told_early(results)
+            return partial(_run, seen.bound(results), handed, told)
+
+        return prepare
+
+    def _observed(self, program: Program) -> tuple[Program, GraphFunction]:
+        """A program, and what makes its results those of the graph."""
+        if self.observe is None:
+            return program, lambda results: results
+        seen = Observed(program, self.observe)  # where a view is observed, it needs its array
+        return seen.program, seen.told
+
+
+def _run(program: Program, handed: Arguments, told: GraphFunction, arguments: Sequence[Any]) -> Sequence[Any]:
     watching = current_observer()
     given = handed.given(arguments) if watching is None else handed.arrays(arguments)
-    return current.run(given, watching)
+    return told(program.run(given, watching))
 
 
 def _refuse_opaque(graph: Graph) -> None:

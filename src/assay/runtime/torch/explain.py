@@ -21,7 +21,7 @@ from assay.runtime.torch.accounts import (
 )
 from assay.runtime.torch.backend import Options, options_from
 from assay.runtime.torch.graphs import CompiledGraph, Phase
-from assay.runtime.torch.watch import Break, Failure, Watched, as_calls, watching
+from assay.runtime.torch.watch import Break, GuardFailure, Watched, as_calls, watching
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,8 @@ def _graph(index: int, graph: CompiledGraph, call: int) -> GraphReport:
 def _op(op: str, rows: Sequence[AtenNode]) -> OpReport:
     found = Counter(row.status for row in rows)
     core = tuple(dict.fromkeys(name for row in rows for name in row.core))
-    targets = tuple(dict.fromkeys(target for row in rows for target in row.targets))
+    places = [("torch",) if row.status == "opaque" else row.targets for row in rows]
+    targets = tuple(dict.fromkeys(target for each in places for target in each))
     reasons = tuple(dict.fromkeys(f"{row.status}: {row.reason}" for row in rows if row.reason))
     counts = found["converted"], found["removed"], found["opaque"], found["fallback"]
     return OpReport(op, len(rows), *counts, core, targets, reasons)
@@ -170,11 +171,11 @@ _JUMPS = {
 
 
 def _counted_breaks(breaks: Iterable[Break]) -> tuple[GraphBreak, ...]:
-    counts = Counter((each.file, each.line, each.code, *_told(each.message)) for each in breaks)
+    counts = Counter((each.file, each.line, each.code, *_reason_and_hints(each.message)) for each in breaks)
     return tuple(GraphBreak(*found, count) for found, count in counts.items())
 
 
-def _told(message: str) -> tuple[str, tuple[str, ...]]:
+def _reason_and_hints(message: str) -> tuple[str, tuple[str, ...]]:
     """The reason and the hints in torch's message."""
     lines = [line.strip() for line in message.splitlines()]
     title = lines[0] if lines else ""
@@ -235,7 +236,7 @@ _WORDS = tuple(
 
 def _grouped_failures(seen: Watched) -> tuple[Recompile, ...]:
     """One entry for each compilation, with what every earlier compilation lacked."""
-    groups: dict[str, list[Failure]] = {}
+    groups: dict[str, list[GuardFailure]] = {}
     for failure in seen.failures:
         groups.setdefault(failure.compilation, []).append(failure)
     rows: list[Recompile] = []
@@ -263,7 +264,7 @@ def _in_words(guard: str) -> str:
     return f"the guard `{code}` does not hold"
 
 
-def _function(failure: Failure) -> str:
+def _function(failure: GuardFailure) -> str:
     resumed = re.fullmatch(r"torch_dynamo_resume_in_(.+)_at_(\d+)", failure.function)
     return f"{resumed[1]} from line {resumed[2]} on" if resumed else failure.function
 

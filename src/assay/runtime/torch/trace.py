@@ -21,9 +21,9 @@ from assay.errors import BadFeed, RunFailed
 from assay.runtime.torch.backend import Options, options_from
 from assay.runtime.torch.explain import TorchExplanation, explained
 from assay.runtime.torch.trace_charts import bar_chart
-from assay.runtime.torch.trace_profile import Clock, profile
+from assay.runtime.torch.trace_profile import NodeTimes, profile
 from assay.runtime.torch.trace_raw import raw_graph
-from assay.runtime.torch.watch import Arguments, as_calls, watching
+from assay.runtime.torch.watch import CallArguments, as_calls, watching
 
 _SIDES = {"fw": ("forward", "inference"), "bw": ("backward",)}
 """How files name the graphs of a phase."""
@@ -71,7 +71,7 @@ def trace(
     _check_folder(folder, force)
     chosen = options_from(options or {})
     run_model, wanted = _runnable(model, as_calls(calls, args, kwargs))
-    clock = Clock()
+    clock = NodeTimes()
     with watching(run_model, options=chosen, dynamic=dynamic, train=None, backward=backward) as (seen, run):
         for arguments in wanted:
             run(arguments)
@@ -93,7 +93,7 @@ def trace(
     return Trace(folder, tuple(files), explanation)
 
 
-def _runnable(model: Any, calls: list[Arguments]) -> tuple[Callable[..., Any], list[Arguments]]:
+def _runnable(model: Any, calls: list[CallArguments]) -> tuple[Callable[..., Any], list[CallArguments]]:
     if not isinstance(model, ExportedProgram):
         return model, calls
     if any(call.args or call.kwargs for call in calls):
@@ -101,7 +101,7 @@ def _runnable(model: Any, calls: list[Arguments]) -> tuple[Callable[..., Any], l
     if model.example_inputs is None:
         raise BadFeed("the exported program has no example inputs", hint="give the arguments to run it with")
     args, kwargs = model.example_inputs
-    return model.module(), [Arguments(tuple(args), kwargs)]
+    return model.module(), [CallArguments(tuple(args), kwargs)]
 
 
 def _graph_names(phases: Iterable[str]) -> list[str]:

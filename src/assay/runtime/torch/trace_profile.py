@@ -28,7 +28,7 @@ class _Slice:
 
 
 @dataclass(slots=True)
-class Clock:
+class NodeTimes:
     """An observer that notes when each node ran; it keeps no results."""
 
     slices: list[_Slice] = field(default_factory=list[_Slice])
@@ -45,7 +45,7 @@ class Clock:
         self.slices.append(_Slice(start, end, event.node, made, event.live_bytes))
 
 
-def profile(clock: Clock, graphs: Mapping[str, CompiledGraph]) -> dict[str, Any]:
+def profile(clock: NodeTimes, graphs: Mapping[str, CompiledGraph]) -> dict[str, Any]:
     """The trace of the graphs, by name, that ran: graphs, their aten ops and core ops as tracks, and the live bytes."""
     begun = clock.slices[0].start if clock.slices else 0.0
     known = {

@@ -23,7 +23,7 @@ from assay.runtime.torch.graphs import CompiledGraph, observing, recording
 from assay.targets.base import Event, Observer
 
 
-class Arguments(NamedTuple):
+class CallArguments(NamedTuple):
     """What one call of the model is given."""
 
     args: tuple[Any, ...]
@@ -41,7 +41,7 @@ class Break:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class GuardFailure:
     """A guard of an earlier compilation that did not hold, so that `function` was compiled once more in call `call`."""
 
     call: int
@@ -60,7 +60,7 @@ class Watched:
     graphs: list[CompiledGraph] = field(default_factory=list[CompiledGraph])
     calls: list[int] = field(default_factory=list[int])
     breaks: list[Break] = field(default_factory=list[Break])
-    failures: list[Failure] = field(default_factory=list[Failure])
+    failures: list[GuardFailure] = field(default_factory=list[GuardFailure])
     given_up: set[str] = field(default_factory=set[str])
     """Compilations that came to nothing, as a rule because there were too many: the function runs eagerly."""
     late: dict[Node, str] = field(default_factory=dict[Node, str])
@@ -78,13 +78,13 @@ class Watched:
     _opaque: Node | None = None
 
 
-class Run(Protocol):
+class ModelCall(Protocol):
     """How a watched model is called; gives what it returns. `observer` is told of every node that runs.
 
     With `fused` nobody is told of nodes, so that targets run whole segments; what is lowered late is not noted then.
     """
 
-    def __call__(self, arguments: Arguments, observer: Observer | None = None, *, fused: bool = False) -> Any: ...
+    def __call__(self, arguments: CallArguments, observer: Observer | None = None, *, fused: bool = False) -> Any: ...
 
 
 class Differentiate(Protocol):
@@ -93,15 +93,15 @@ class Differentiate(Protocol):
     def __call__(self, outcome: Any, wanted: bool) -> None: ...
 
 
-def as_calls(calls: Sequence[Any] | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Arguments]:
+def as_calls(calls: Sequence[Any] | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[CallArguments]:
     """The calls to make: the arguments given, or each entry of `calls`: a tuple of arguments, or one argument."""
     if calls is None:
-        return [Arguments(args, kwargs)]
+        return [CallArguments(args, kwargs)]
     if args or kwargs:
         raise BadFeed("both arguments and `calls` were given", hint="put all arguments into `calls`")
     if not calls:
         raise BadFeed("`calls` is empty", hint="give one tuple of arguments for each call")
-    return [each if isinstance(each, Arguments) else Arguments(_as_tuple(each), {}) for each in calls]
+    return [each if isinstance(each, CallArguments) else CallArguments(_as_tuple(each), {}) for each in calls]
 
 
 def _as_tuple(item: Any) -> tuple[Any, ...]:
@@ -128,7 +128,7 @@ def watching(
     train: bool | None,
     backward: bool | None,
     differentiate: Differentiate = differentiate_sum,
-) -> Generator[tuple[Watched, Run]]:
+) -> Generator[tuple[Watched, ModelCall]]:
     """Inside, `run(arguments)` calls the compiled model, and the record fills.
 
     With `train` the model is in training mode, or in evaluation mode without gradients; None leaves it as it is.
@@ -141,7 +141,7 @@ def watching(
         stack.enter_context(_kept(model, train))
         compiled = stack.enter_context(_compiled(model, seen, options, dynamic))
 
-        def run(arguments: Arguments, observer: Observer | None = None, *, fused: bool = False) -> Any:
+        def run(arguments: CallArguments, observer: Observer | None = None, *, fused: bool = False) -> Any:
             looking = nullcontext() if fused else observing(_both(seen.note, observer))
             with gradients(), looking, recording() as graphs:
                 outcome = _call(compiled, arguments)
@@ -164,7 +164,7 @@ def _both(first: Observer, second: Observer | None) -> Observer:
     return note
 
 
-def _call(compiled: Callable[..., Any], arguments: Arguments) -> Any:
+def _call(compiled: Callable[..., Any], arguments: CallArguments) -> Any:
     try:
         return compiled(*arguments.args, **arguments.kwargs)
     except BackendCompilerFailed as error:
@@ -236,7 +236,7 @@ def _compiled(
 
     def failed(compilation: str, code: CodeType, reason: str) -> None:
         place = code.co_name, code.co_filename, code.co_firstlineno
-        seen.failures.append(Failure(seen.call, compilation, *place, reason))
+        seen.failures.append(GuardFailure(seen.call, compilation, *place, reason))
 
     with own_region(model, assay, failed, dynamic=dynamic) as region:
         try:

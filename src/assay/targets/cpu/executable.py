@@ -49,23 +49,25 @@ class CpuExecutable:
         self.graph = graph
         self._toolchain, self._limits, self._threads = toolchain, limits, threads
         constants = {value: _strided(array) for value, array in _constants(graph).items()}
-        plan = Planner(graph, constants, limits, KERNELS, fused=fused)
-        self._plan = plan
-        kernels = list(dict.fromkeys(step.kernel for step in plan.tape.order if step.kernel is not None))
+        planner = Planner(graph, constants, limits, KERNELS, fused=fused)
+        self._planner = planner
+        kernels = list(dict.fromkeys(step.kernel for step in planner.tape.order if step.kernel is not None))
         machine, *libraries = toolchain.load([_MACHINE, *kernels])
         self._machine = _typed(machine)
         addresses = {
             kernel: ctypes.cast(library.kernel, ctypes.c_void_p).value or 0
             for kernel, library in zip(kernels, libraries, strict=True)
         }
-        self._results = _Results(plan)
-        self._encoded = encode(plan.tape, plan.errors, addresses, limits.tensor_bytes)
+        self._results = _Results(planner)
+        self._encoded = encode(planner.tape, planner.errors, addresses, limits.tensor_bytes)
         self._tape = ctypes.byref(self._encoded.header)
         self._constants = list(constants.values())
-        self._places = [0] * len(graph.inputs) + [address(array) for array in self._constants] + [0] * len(plan.made)
-        self._sources = list(plan.sources.values())
-        kept = {view.buffer for view in plan.outputs}
-        self.addressed = {at for at, value in enumerate(graph.inputs) if plan.view(value).buffer not in kept}
+        self._addresses = (
+            [0] * len(graph.inputs) + [address(array) for array in self._constants] + [0] * len(planner.made)
+        )
+        self._sources = list(planner.sources.values())
+        kept = {view.storage for view in planner.outputs}
+        self.addressed = {at for at, value in enumerate(graph.inputs) if planner.view(value).storage not in kept}
         self._given: list[Any] = [None] * len(graph.inputs)
         """What is given for all runs; None for what each run is given."""
         self._open: Sequence[int] = range(len(graph.inputs))
@@ -78,15 +80,15 @@ class CpuExecutable:
         self._lock = threading.Lock()
 
     def bind(self, statics: Mapping[int, Any]) -> Executable:
-        """The same tape over these inputs, whose places in memory are noted once."""
+        """The same tape over these inputs, whose addresses in memory are noted once."""
         bound = copy(self)
         bound._begin()
         ordered = bound._inputs.dense(list(statics.values()))
         dense = dict(zip([self._open[at] for at in statics], ordered, strict=True))
-        places = dict(zip(dense, bound._inputs.places(ordered), strict=True))
+        addresses = dict(zip(dense, bound._inputs.addresses(ordered), strict=True))
         bound._given = [dense.get(at, given) for at, given in enumerate(self._given)]
         bound._open = [at for at in self._open if at not in dense]
-        bound._places = [places.get(at, place) for at, place in enumerate(self._places)]
+        bound._addresses = [addresses.get(at, each) for at, each in enumerate(self._addresses)]
         bound.addressed = {new for new, at in enumerate(bound._open) if self._open.index(at) in self.addressed}
         return bound
 
@@ -111,18 +113,18 @@ class CpuExecutable:
     def _run(
         self, arrays: Sequence[Any], times: Array | None, allowance: Allowance | None = None
     ) -> tuple[tuple[Any, ...], Run]:
-        frame = self._frames.pop() if self._frames else _Frame(self._machine, self._tape, self._places)
+        frame = self._frames.pop() if self._frames else _Frame(self._machine, self._tape, self._addresses)
         symbols = tuple(arrays[index].shape[axis] for index, axis in self._sources)
         layout = frame.fit(symbols, self._results)
         if layout.large or allowance is not None:
             self._check_memory(layout, frame, allowance)
         blocks = _memory(layout.blocks, together=not arrays)
-        failed = frame.run(self._places_of(arrays), blocks, self._threads(), times, allowance)
+        failed = frame.run(self._addresses_of(arrays), blocks, self._threads(), times, allowance)
         self._frames.append(frame)
         if failed < 0 and allowance is not None:
             raise allowance.stopped(self._next_node(-2 - failed))
         if failed:
-            node, message = self._plan.tape.errors[failed - 1]
+            node, message = self._planner.tape.errors[failed - 1]
             raise RunFailed(f"{node.op}: {message}", where=str(node.origin))
         made = len(arrays) + len(self._constants)
         outputs = tuple([_array(self._memory_of(out.memory, arrays, blocks, made), out) for out in layout.outputs])
@@ -135,14 +137,14 @@ class CpuExecutable:
             arrays[at] = given
         return arrays
 
-    def _places_of(self, arrays: Sequence[Any]) -> list[int]:
+    def _addresses_of(self, arrays: Sequence[Any]) -> list[int]:
         """Where the inputs of a run lie: those given for all runs as noted, the others as they lie now."""
         if len(self._open) == len(arrays):
-            return self._inputs.places(arrays)
-        places = self._places[: len(arrays)]
-        for at, place in zip(self._open, self._inputs.places([arrays[at] for at in self._open]), strict=True):
-            places[at] = place
-        return places
+            return self._inputs.addresses(arrays)
+        addresses = self._addresses[: len(arrays)]
+        for at, now in zip(self._open, self._inputs.addresses([arrays[at] for at in self._open]), strict=True):
+            addresses[at] = now
+        return addresses
 
     def _memory_of(self, at: int, arrays: Sequence[Any], blocks: Sequence[Array], made: int) -> Array:
         """The `at`-th of the inputs, the constants and the blocks, of which the first is number `made`."""
@@ -162,7 +164,7 @@ class CpuExecutable:
 
     def _largest(self, arrays: Sequence[Array]) -> str:
         """The node that makes the largest result of a run with these inputs."""
-        bound = {name: arrays[index].shape[axis] for name, (index, axis) in self._plan.sources.items()}
+        bound = {name: arrays[index].shape[axis] for name, (index, axis) in self._planner.sources.items()}
         largest = max(self.graph.nodes, key=lambda node: max((_size(v.type, bound) for v in node.outputs), default=0))
         return str(largest.origin)
 
@@ -175,9 +177,9 @@ class CpuExecutable:
                 made = tuple(value for node in self.graph.nodes for value in node.outputs)
                 whole = Graph(self.graph.name, self.graph.inputs, made, self.graph.nodes, self.graph.constants)
                 self._plain = CpuExecutable(whole, self._toolchain, self._limits, self._threads, fused=False)
-        return self._plain._told(inputs, observer, self.graph, allowance)
+        return self._plain._run_observed(inputs, observer, self.graph, allowance)
 
-    def _told(
+    def _run_observed(
         self, inputs: Sequence[Any], observer: Observer, graph: Graph, allowance: Allowance | None
     ) -> tuple[tuple[Any, ...], Run]:
         arrays = [np.ascontiguousarray(array) for array in inputs]
@@ -224,12 +226,12 @@ class _Output:
 class _Results:
     """What to ask the machine for to know where results lie."""
 
-    def __init__(self, plan: Planner) -> None:
-        slot = plan.tape.sizes.slot
-        given = {buffer: index for index, buffer in enumerate(plan.tape.given)}
-        self.blocks = [slot(buffer.bytes) for buffer in plan.made]
-        self.views = [(given[view.buffer], view) for view in plan.outputs]
-        wanted = [slot(dim) for view in plan.outputs for dim in (view.offset, *view.shape, *view.strides)]
+    def __init__(self, planner: Planner) -> None:
+        slot = planner.tape.sizes.slot
+        given = {storage: index for index, storage in enumerate(planner.tape.given)}
+        self.blocks = [slot(storage.bytes) for storage in planner.made]
+        self.views = [(given[view.storage], view) for view in planner.outputs]
+        wanted = [slot(dim) for view in planner.outputs for dim in (view.offset, *view.shape, *view.strides)]
         self.slots = np.array([*self.blocks, *wanted], np.int32)
 
     def layout(self, sizes: list[int], arena: int) -> _Layout:
@@ -246,10 +248,10 @@ class _Results:
 class _Frame:
     """What one run needs of its own."""
 
-    def __init__(self, machine: ctypes.CDLL, tape: Any, places: Sequence[int]) -> None:
-        """`places`: where the memory lies that is given to runs, which say where inputs and blocks lie."""
+    def __init__(self, machine: ctypes.CDLL, tape: Any, addresses: Sequence[int]) -> None:
+        """`addresses`: of the memory that is given to runs, which say where inputs and blocks lie."""
         self._machine, self._tape = machine, tape
-        self._given = (ctypes.c_void_p * len(places))(*places)
+        self._given = (ctypes.c_void_p * len(addresses))(*addresses)
         self._frame = machine.frame_new(tape)
         if not self._frame:
             raise OutOfMemory(_TOO_LITTLE)
@@ -280,14 +282,14 @@ class _Frame:
 
     def run(
         self,
-        places: Sequence[int],
+        addresses: Sequence[int],
         blocks: Sequence[Array],
         threads: int,
         times: Array | None,
         allowance: Allowance | None,
     ) -> int:
-        """Run with inputs that lie at these places and memory for the results."""
-        self._given[: len(places)] = places
+        """Run with inputs that lie at these addresses and memory for the results."""
+        self._given[: len(addresses)] = addresses
         for at, block in enumerate(blocks, len(self._given) - len(blocks)):
             self._given[at] = address(block)
         noted = None if times is None else address(times)

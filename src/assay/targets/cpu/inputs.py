@@ -1,4 +1,4 @@
-"""What a run is given: arrays, or tensors of which only the place in memory is read."""
+"""What a run is given: arrays, or tensors of which only the address in memory is read."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class Inputs:
                 given[at] = given[at].contiguous()
         return given
 
-    def places(self, inputs: Sequence[Any]) -> list[int]:
+    def addresses(self, inputs: Sequence[Any]) -> list[int]:
         """The addresses of dense inputs."""
-        kinds, places = self._kinds(inputs), [0] * len(inputs)
+        kinds, addresses = self._kinds(inputs), [0] * len(inputs)
         for at in kinds.arrays:
-            places[at] = address(inputs[at])
-        for at, place in zip(kinds.tensors, map(_data_ptr, [inputs[at] for at in kinds.tensors]), strict=True):
-            places[at] = place
-        return places
+            addresses[at] = address(inputs[at])
+        for at, pointer in zip(kinds.tensors, map(_data_ptr, [inputs[at] for at in kinds.tensors]), strict=True):
+            addresses[at] = pointer
+        return addresses
 
     def _kinds(self, inputs: Sequence[Any]) -> _Kinds:
         """What the inputs are; from call to call, as a rule, the same."""

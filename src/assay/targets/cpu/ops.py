@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from assay.ops.definitions.linear import conv, conv_shape, merged
 from assay.ops.registry import OPS, Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
 
+if TYPE_CHECKING:
+    from assay.ops.builder import Builder
+
 CPU_OPS = OPS.of_target("cpu")
 
 # --- packing
@@ -32,7 +35,7 @@ def _packed_shape(w: Fact, *, width: int) -> list[Shape]:
     return [None if w.shape is None else (*w.shape[:-2], ceildiv(w.shape[-1], width), w.shape[-2], width)]
 
 
-def _packed_parts(b: Any, w: Any, *, width: int) -> Any:
+def _packed_parts(b: Builder, w: Any, *, width: int) -> Any:
     rank = b.rank(w)
     padded = b.pad(w, (*[0] * (2 * rank - 1), width - 1), b.cast(0, dtype=b.dtype(w)))
     split = b.window(padded, axis=rank - 1, size=width, stride=width)
@@ -59,7 +62,7 @@ def _unpacked(panels: Array, columns: int) -> Array:
     return matrices.reshape(*matrices.shape[:-2], -1)[..., :columns]
 
 
-def _unpacked_parts(b: Any, panels: Any, columns: int) -> Any:
+def _unpacked_parts(b: Builder, panels: Any, columns: int) -> Any:
     """The matrices that `panels` were made of."""
     rank = b.rank(panels)
     split = b.transpose(panels, perm=(*range(rank - 3), rank - 2, rank - 3, rank - 1))
@@ -83,7 +86,7 @@ def _product_shape(x: Fact, panels: Fact, *, columns: int) -> list[Shape]:
     return [(*x.shape[:-1], columns)]
 
 
-def _product_parts(b: Any, x: Any, panels: Any, *, columns: int) -> Any:
+def _product_parts(b: Builder, x: Any, panels: Any, *, columns: int) -> Any:
     return b.matmul(x, _unpacked_parts(b, panels, columns))
 
 
@@ -109,7 +112,7 @@ def matmul_panels(x: Array, panels: Array, *, columns: int) -> Array:
     return np.matmul(x, _unpacked(panels, columns))
 
 
-def _bytes_parts(b: Any, x: Any, panels: Any, *, columns: int) -> Any:
+def _bytes_parts(b: Builder, x: Any, panels: Any, *, columns: int) -> Any:
     return b.matmul(x, b.cast(_unpacked_parts(b, panels, columns), dtype=b.dtype(x)))
 
 
@@ -154,7 +157,7 @@ def _quads_shape(x: Fact, panels: Fact, *, columns: int) -> list[Shape]:
     return _product_shape(quads, panels, columns=columns)
 
 
-def _quads_parts(b: Any, x: Any, panels: Any, *, columns: int) -> Any:
+def _quads_parts(b: Builder, x: Any, panels: Any, *, columns: int) -> Any:
     quads = _unpacked_parts(b, panels, QUAD * columns)
     split = b.reshape(quads, b.vector(b.size(quads, 0), columns, QUAD))
     rows = b.reshape(b.transpose(split, perm=(0, 2, 1)), [-1, columns])
@@ -208,7 +211,7 @@ def _weights(panels: Array, kernel: Sequence[int], groups: int, channels: int) -
 
 
 def _conv_panels_parts(
-    b: Any, x: Any, panels: Any, *, kernel: Sequence[int], groups: int, channels: int, **attrs: Any
+    b: Builder, x: Any, panels: Any, *, kernel: Sequence[int], groups: int, channels: int, **attrs: Any
 ) -> Any:
     rank, deep = len(kernel), b.rank(panels) == 4
     matrices = _unpacked_parts(b, panels, channels // groups if deep else channels)

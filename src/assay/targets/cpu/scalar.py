@@ -103,7 +103,7 @@ def literal(dtype: DType, value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ScalarRow:
     """An op as C, for each kind of dtype that it is computed in; empty: not at all.
 
     {0}, {1}, {2} are the operands: names or constants, so that they may occur twice. {T} is the result's compute type,
@@ -121,22 +121,22 @@ class Row:
     work: int = 1
 
 
-def _plain(floats: str = "", integer: str = "", boolean: str = "", work: int = 1) -> Row:
+def _plain(floats: str = "", integer: str = "", boolean: str = "", work: int = 1) -> ScalarRow:
     """The same for every float."""
-    return Row(floats, floats, integer, boolean, work=work)
+    return ScalarRow(floats, floats, integer, boolean, work=work)
 
 
-def _function(f32: str, f64: str = "", work: int = 20) -> Row:
+def _function(f32: str, f64: str = "", work: int = 20) -> ScalarRow:
     """A function of one float: from math.h for f32, the C library's for f64, which may be called otherwise."""
-    return Row(f"{f32}_f32({{0}})", f"{f64 or f32}({{0}})", work=work)
+    return ScalarRow(f"{f32}_f32({{0}})", f"{f64 or f32}({{0}})", work=work)
 
 
-def _comparison(sign: str, boolean: bool = False) -> Row:
+def _comparison(sign: str, boolean: bool = False) -> ScalarRow:
     text = f"({{0}} {sign} {{1}})"
     return _plain(text, text, text if boolean else "")
 
 
-_ROWS: dict[str, Row] = {
+_ROWS: dict[str, ScalarRow] = {
     "neg": _plain("(-{0})", "({T})(0 - ({W}){0})"),
     "abs": _plain("__builtin_fabs{f}({0})", "({0} < 0 ? ({T})(0 - ({W}){0}) : {0})"),
     "sign": _plain("({0} != {0} ? {0} : ({T})(({0} > 0) - ({0} < 0)))", "({T})(({0} > 0) - ({0} < 0))"),
@@ -176,22 +176,22 @@ _ROWS: dict[str, Row] = {
     "mish": _function("mish", "mish_f64"),
     "gelu": _function("gelu", "gelu_f64", work=35),
     "gelu_tanh": _function("gelu_tanh", "gelu_tanh_f64", work=25),
-    "elu": Row(
+    "elu": ScalarRow(
         "({gamma} * ({0} < 0 ? {alpha} * exp_wide({0}, 1.0) : {0}))",
         "({gamma} * ({0} < 0 ? {alpha} * expm1({0}) : {0}))",
         wide=True,
         work=30,
     ),
-    "leaky_relu": Row("({0} < 0 ? {slope} * {0} : {0})", "({0} < 0 ? {slope} * {0} : {0})", wide=True, work=4),
+    "leaky_relu": ScalarRow("({0} < 0 ? {slope} * {0} : {0})", "({0} < 0 ? {slope} * {0} : {0})", wide=True, work=4),
     "add": _plain("({0} + {1})", "({T})(({W}){0} + ({W}){1})"),
     "sub": _plain("({0} - {1})", "({T})(({W}){0} - ({W}){1})"),
     "mul": _plain("({0} * {1})", "({T})(({W}){0} * ({W}){1})"),
     "div": _plain("({0} / {1})", "({T})div_{w}({0}, {1})", work=4),
-    "mod": Row("mod_f32({0}, {1})", "mod_f64({0}, {1})", "({T})mod_{w}({0}, {1})", work=20),
+    "mod": ScalarRow("mod_f32({0}, {1})", "mod_f64({0}, {1})", "({T})mod_{w}({0}, {1})", work=20),
     "fmod": _plain("__builtin_fmod{f}({0}, {1})", "({T})fmod_{w}({0}, {1})", work=20),
-    "pow": Row("pow_f32({0}, {1})", "pow({0}, {1})", "({T})pow_{w}({0}, {1})", work=80),
-    "min": Row("min_f32({0}, {1})", "min_f64({0}, {1})", "({0} < {1} ? {0} : {1})"),
-    "max": Row("max_f32({0}, {1})", "max_f64({0}, {1})", "({0} > {1} ? {0} : {1})"),
+    "pow": ScalarRow("pow_f32({0}, {1})", "pow({0}, {1})", "({T})pow_{w}({0}, {1})", work=80),
+    "min": ScalarRow("min_f32({0}, {1})", "min_f64({0}, {1})", "({0} < {1} ? {0} : {1})"),
+    "max": ScalarRow("max_f32({0}, {1})", "max_f64({0}, {1})", "({0} > {1} ? {0} : {1})"),
     "prelu": _plain("({0} < 0 ? {0} * {1} : {0})", "({0} < 0 ? ({T})(({W}){0} * ({W}){1}) : {0})"),
     "bit_and": _plain("", "({0} & {1})", "({0} & {1})"),
     "bit_or": _plain("", "({0} | {1})", "({0} | {1})"),
@@ -207,12 +207,12 @@ _ROWS: dict[str, Row] = {
     "where": _plain("({0} ? {1} : {2})", "({0} ? {1} : {2})", "({0} ? {1} : {2})"),
     "is_nan": _plain("({0} != {0})"),
     "is_inf": _plain("(__builtin_fabs{f}({0}) == INFINITY)"),
-    "sign_bit": Row("(bits_of_f32({0}) >> 31)", "(bits_of_f64({0}) >> 63)"),
+    "sign_bit": ScalarRow("(bits_of_f32({0}) >> 31)", "(bits_of_f64({0}) >> 63)"),
     "copysign": _plain("__builtin_copysign{f}({0}, {1})"),
-    "hypot": Row("hypot_f32({0}, {1})", "hypot({0}, {1})", work=20),
-    "atan2": Row("atan2_f32({0}, {1})", "atan2({0}, {1})", work=60),
-    "nextafter": Row("nextafter_{dtype}({0}, {1})", "nextafter({0}, {1})", work=15),
-    "erfc": Row("erfc({0})", "erfc({0})", wide=True, work=80),
+    "hypot": ScalarRow("hypot_f32({0}, {1})", "hypot({0}, {1})", work=20),
+    "atan2": ScalarRow("atan2_f32({0}, {1})", "atan2({0}, {1})", work=60),
+    "nextafter": ScalarRow("nextafter_{dtype}({0}, {1})", "nextafter({0}, {1})", work=15),
+    "erfc": ScalarRow("erfc({0})", "erfc({0})", wide=True, work=80),
     "gcd": _plain("", "({T})gcd_{w}({0}, {1})", work=200),
     "lcm": _plain("", "({T})lcm_{w}({0}, {1})", work=200),
 }
@@ -234,7 +234,7 @@ def _filled(template: str, node: Node, args: Sequence[str]) -> str:
     )
 
 
-def _column(row: Row, dtype: DType) -> str:
+def _column(row: ScalarRow, dtype: DType) -> str:
     """The template for a dtype."""
     if dtype.is_float:
         return row.f64 if dtype is dtypes.f64 else row.f32

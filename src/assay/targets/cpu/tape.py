@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from assay.targets.shared.arena import arena_buffers
+from assay.targets.shared.arena import arena_storages
 from assay.targets.shared.artifacts import Kernel
 from assay.targets.shared.sizes import Sizes
 from assay.targets.shared.tape import Step, Tape, liveness
-from assay.targets.shared.views import Buffer
+from assay.targets.shared.views import Storage
 
 _SIZE_OP = np.dtype([("op", "i4"), ("a", "i4"), ("b", "i4")])
 _BUFFER = np.dtype([("bytes", "i4"), ("from", "i4"), ("to", "i4")])
@@ -42,20 +42,20 @@ class Encoded:
     """What the header points to."""
 
 
-def encode(tape: Tape, error_buffer: Buffer, addresses: dict[Kernel, int], limit: int) -> Encoded:
-    """The tape as tables. `addresses` says where the kernels are, `limit` how many bytes one buffer may have."""
+def encode(tape: Tape, error_storage: Storage, addresses: dict[Kernel, int], limit: int) -> Encoded:
+    """The tape as tables. `addresses` says where the kernels are, `limit` how many bytes one storage may have."""
     order = tape.order
     lives = liveness(tape)
-    buffers = [error_buffer, *tape.given, *arena_buffers(lives)]
-    place = {buffer: index for index, buffer in enumerate(buffers)}
+    storages = [error_storage, *tape.given, *arena_storages(lives)]
+    place = {storage: index for index, storage in enumerate(storages)}
     sizes = tape.sizes
     operands = [
-        (place[view.buffer], sizes.slot(view.offset), view.dtype.numpy.itemsize) for s in order for view in s.operands
+        (place[view.storage], sizes.slot(view.offset), view.dtype.numpy.itemsize) for s in order for view in s.operands
     ]
     numbers = [sizes.slot(number) for s in order for number in s.numbers]
     reals = [number for s in order for number in s.floats]
     rows = _step_rows(order, sizes, addresses)
-    table = [(sizes.slot(b.bytes), *((-1, -1) if b.given or b is error_buffer else lives[b])) for b in buffers]
+    table = [(sizes.slot(b.bytes), *((-1, -1) if b.given or b is error_storage else lives[b])) for b in storages]
     tables = (
         np.array(sizes.ops, _SIZE_OP),
         np.array(sizes.constants, np.int64),
@@ -65,19 +65,19 @@ def encode(tape: Tape, error_buffer: Buffer, addresses: dict[Kernel, int], limit
         np.array(reals, np.float64),
         np.array(rows, _STEP),
     )
-    counts = (len(sizes.symbols), len(sizes.ops), len(buffers), len(order), len(operands), len(numbers))
+    counts = (len(sizes.symbols), len(sizes.ops), len(storages), len(order), len(operands), len(numbers))
     header = _Header(*counts, len(tape.errors), 0, limit, *(each.ctypes.data for each in tables))
     return Encoded(header, tuple(order), tables)
 
 
 def _step_rows(order: Sequence[Step], sizes: Sizes, addresses: dict[Kernel, int]) -> list[tuple[int, ...]]:
     index = {id(step): at for at, step in enumerate(order)}
-    attached = {id(step.continued) for step in order if step.continued is not None}
+    attached = {id(step.epilogue) for step in order if step.epilogue is not None}
     rows: list[tuple[int, ...]] = []
     operands = numbers = floats = 0
     for s in order:
         grid = (s.rows, s.cols, s.row_grain, s.col_grain, s.work, s.scratch)
-        next_step = s.target if s.continued is None else s.continued
+        next_step = s.target if s.epilogue is None else s.epilogue
         then = -1 if next_step is None else index[id(next_step)]
         address = 0 if s.kernel is None else addresses[s.kernel]
         start = (address, operands, numbers, floats, then, int(id(s) in attached))

@@ -44,7 +44,7 @@ from assay.targets.reference.blas import single_threaded
 from assay.targets.reference.watch import Env, Watch, span, values_for
 
 Mode: TypeAlias = Literal["exact", "precise", "bf16", "f16"]
-Kernel: TypeAlias = Callable[[Sequence[Any]], tuple[Any, ...]]
+NodeFunction: TypeAlias = Callable[[Sequence[Any]], tuple[Any, ...]]
 
 
 _OVER = Finished()
@@ -56,7 +56,7 @@ class ReadyNode:
 
     node: Node
     definition: OpDef
-    kernel: Kernel | None
+    function: NodeFunction | None
     sized_at_run: bool
     large: int
     """Bytes that the node takes while it runs, if that is known and large; else 0."""
@@ -126,8 +126,8 @@ class Interpreter:
                 watch.allowance.check(node)
             if step.sized_at_run or step.large:
                 self._check_size(step, arguments, watch)
-            if step.kernel is not None:
-                results = step.kernel(arguments)
+            if step.function is not None:
+                results = step.function(arguments)
             else:
                 regions = tuple(Body(self, node, region, env, symbols, watch) for region in node.regions)
                 results = as_results(step.definition.reference(*arguments, **node.attrs, regions=regions))
@@ -141,13 +141,13 @@ class Interpreter:
             self._check_type(node, value.type, result, symbols)
             env[value] = result
         if watch is not None:
-            self._tell(watch, node, results, time.perf_counter() - started, env)
+            self._notify(watch, node, results, time.perf_counter() - started, env)
         for value in step.dead:
             del env[value]
             if watch is not None:
                 watch.drop(value)
 
-    def _tell(self, watch: Watch, node: Node, results: Sequence[Any], seconds: float, env: Env) -> None:
+    def _notify(self, watch: Watch, node: Node, results: Sequence[Any], seconds: float, env: Env) -> None:
         """Let the observer know of a node that has run, and count what it made."""
         if watch.observer is not None:
             watch.observer(Event(node, tuple(results), seconds, getattr(env, "bytes", 0)))
@@ -163,10 +163,10 @@ class Interpreter:
             raise RunFailed(f"the oracle has no op '{node.op}'", where=str(node.origin))
         values = [value for value in (*node.inputs, *node.outputs) if value is not None]
         sized_at_run = not definition.regions and not all(_is_static(value.type) for value in values)
-        kernel = None if definition.regions else make_kernel(definition, node, self.mode)
+        function = None if definition.regions else node_function(definition, node, self.mode)
         fixed = [value.type for value in node.outputs if not sized_at_run and not definition.regions]
         taken = sum(_bytes_taken(kind, definition) for kind in fixed)
-        return ReadyNode(node, definition, kernel, sized_at_run, taken if taken >= LARGE else 0, dead)
+        return ReadyNode(node, definition, function, sized_at_run, taken if taken >= LARGE else 0, dead)
 
     def _check_size(self, step: ReadyNode, arguments: Sequence[Any], watch: Watch | None) -> None:
         """See that there is memory for the results, before they are made; the shape rule tells of unknown sizes."""
@@ -309,10 +309,10 @@ _VIEWS = frozenset({"expand"})
 """Ops whose result may be much larger than what it lies in."""
 
 
-def make_kernel(definition: OpDef, node: Node, mode: Mode) -> Kernel:
+def node_function(definition: OpDef, node: Node, mode: Mode) -> NodeFunction:
     """The reference of `definition` with attributes bound and results rounded as `mode` says."""
     if mode in _COARSE:
-        exact, coarse = make_kernel(definition, node, "exact"), _rounding(mode)
+        exact, coarse = node_function(definition, node, "exact"), _rounding(mode)
         return lambda xs: tuple(map(coarse, exact(xs)))
     reference, attrs = definition.reference, node.attrs
     carriers = _carriers(tuple(carrier(value.type) for value in node.outputs), mode)

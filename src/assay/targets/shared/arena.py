@@ -1,18 +1,18 @@
-"""The arena: one piece of memory for all buffers that are alive only for a while."""
+"""The arena: one piece of memory for all storages that are alive only for a while."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from assay.targets.shared.views import Buffer
+from assay.targets.shared.views import Storage
 
 LINE = 64
-"""Bytes; buffers begin at multiples of it."""
+"""Bytes; storages begin at multiples of it."""
 
 
 class Piece(NamedTuple):
-    """A buffer for one binding of the symbols: its bytes, and the first and the last step that touches it."""
+    """A storage for one binding of the symbols: its bytes, and the first and the last step that touches it."""
 
     bytes: int
     first: int
@@ -26,9 +26,9 @@ class Layout(NamedTuple):
     bytes: int
 
 
-def arena_buffers(lives: Mapping[Buffer, tuple[int, int]]) -> list[Buffer]:
-    """The buffers that no caller provides, in the order of their first use."""
-    return sorted((buffer for buffer in lives if not buffer.given), key=lambda buffer: lives[buffer][0])
+def arena_storages(lives: Mapping[Storage, tuple[int, int]]) -> list[Storage]:
+    """The storages that no caller provides, in the order of their first use."""
+    return sorted((storage for storage in lives if not storage.given), key=lambda storage: lives[storage][0])
 
 
 def lay_out(pieces: Sequence[Piece], line: int = LINE) -> Layout:

@@ -21,13 +21,13 @@ from assay.targets.shared.kernels import KernelTable
 from assay.targets.shared.sizes import Sizes
 from assay.targets.shared.tape import Control, Step, Tape
 from assay.targets.shared.tensors import dtype_of, shape_of
-from assay.targets.shared.views import Buffer, View, dense_strides
+from assay.targets.shared.views import Storage, View, dense_strides
 
 
 class Planner:
     """Plans one segment. Afterwards `tape` holds the calls, and `outputs` says where the results lie.
 
-    The caller provides the buffers of the inputs, then those of the constants, then `made`: memory for results.
+    The caller provides the storages of the inputs, then those of the constants, then `made`: memory for results.
     """
 
     def __init__(
@@ -44,8 +44,8 @@ class Planner:
         self.graph, self.constants, self.limits, self.kernels = graph, constants, limits, kernels
         self.sources = symbol_sources(graph)
         self.tape = Tape(Sizes(list(self.sources)))
-        self.errors = Buffer(0, given=True)
-        self.made: list[Buffer] = []
+        self.errors = Storage(0, given=True)
+        self.made: list[Storage] = []
         self._views: dict[Value, View] = {}
         for value in graph.inputs:
             self._views[value] = _provided(value)
@@ -54,14 +54,14 @@ class Planner:
         self._fused = fused
         self._readers = _readers(graph, kernels)
         self._ends = {value for each in _with_bodies(graph) for value in each.outputs}
-        self._handed_out = _handed_out(graph, kernels)
-        self._outside: set[Buffer] = set()
+        self._caller_values = _caller_values(graph, kernels)
+        self._outside: set[Storage] = set()
         self._nodes: tuple[Node, ...] = ()
         self._required: set[tuple[Dim, int]] = set()
         self._planned: set[Node] = set()
         self.body(graph)
         self.outputs = [self._output(value) for value in graph.outputs]
-        self.tape.given = [self._views[value].buffer for value in (*graph.inputs, *constants)] + self.made
+        self.tape.given = [self._views[value].storage for value in (*graph.inputs, *constants)] + self.made
 
     # --- where values lie
 
@@ -87,7 +87,7 @@ class Planner:
 
     def result(self, value: Value, order: Sequence[int] | None = None) -> View:
         """Memory for a result, without gaps, its axes in `order`."""
-        made = self._fresh(dtype_of(value), shape_of(value), order, value in self._handed_out)
+        made = self._fresh(dtype_of(value), shape_of(value), order, value in self._caller_values)
         self._views[value] = made
         return made
 
@@ -111,10 +111,10 @@ class Planner:
 
     def is_last_reader(self, value: Value) -> bool:
         """Whether nothing but the nodes that are planned now still reads the memory of a value of the arena."""
-        buffer = self.view(value).buffer
-        if buffer.given or buffer in self._outside:
+        storage = self.view(value).storage
+        if storage.given or storage in self._outside:
             return False
-        return not any(self._is_read_later(other) for other, view in self._views.items() if view.buffer is buffer)
+        return not any(self._is_read_later(other) for other, view in self._views.items() if view.storage is storage)
 
     def is_read_elsewhere(self, value: Value) -> bool:
         """Whether anything but the nodes that are planned now reads a value."""
@@ -141,38 +141,38 @@ class Planner:
         floats: Sequence[float] = (),
         scratch: Dim = 0,
         writes: int = 1,
-        may_continue: bool = False,
+        takes_epilogue: bool = False,
     ) -> Step:
         """Call a kernel on a grid of rows × cols; the last `writes` operands are written, the others read.
 
         Threads take parts that are multiples of the grains; `work` is about the number of operations per cell of the
-        grid. A kernel that `may_continue` hands each part of its one result on when it is finished.
+        grid. A kernel that `takes_epilogue` hands each part of its one result on when it is finished.
         """
         grid = (rows, cols, row_grain, col_grain, work, scratch)
-        made = Step(kernel, list(operands), list(numbers), list(floats), *grid, writes, may_continue, self._nodes)
+        made = Step(kernel, list(operands), list(numbers), list(floats), *grid, writes, takes_epilogue, self._nodes)
         self.tape.steps.append(made)
         return made
 
-    def host(self, buffer: Buffer) -> Step | None:
-        """The call that makes `buffer`, if it hands its parts on and may as well run right now."""
+    def host(self, storage: Storage) -> Step | None:
+        """The call that makes `storage`, if it hands its parts on and may as well run right now."""
         steps = self.tape.steps
         for at in range(len(steps) - 1, -1, -1):
             if steps[at].control is Control.CHECK:
                 continue
             if steps[at].control is not Control.RUN:
                 return None
-            if buffer in steps[at].written():
-                free = steps[at].may_continue and steps[at].continued is None
+            if storage in steps[at].written():
+                free = steps[at].takes_epilogue and steps[at].epilogue is None
                 return steps[at] if free and _may_wait(steps[at], steps[at + 1 :]) else None
-            if steps[at].touches(buffer):
+            if steps[at].touches(storage):
                 return None
         return None
 
     def attach(self, host: Step) -> None:
-        """Make the latest call the continuation of `host`, which moves to its place."""
+        """Make the latest call the epilogue of `host`, which moves to its place."""
         latest = self.tape.steps.pop()
         self.tape.steps.remove(host)
-        host.continued = latest
+        host.epilogue = latest
         self.tape.steps.append(host)
 
     def require(self, node: Node, *conditions: Condition) -> None:
@@ -196,7 +196,7 @@ class Planner:
     def round(self, graph: Graph) -> None:
         """Plan a body that runs several times: what lies outside of it stays for the next time."""
         before = self._outside
-        self._outside = before | {view.buffer for view in self._views.values()}
+        self._outside = before | {view.storage for view in self._views.values()}
         self.body(graph)
         self._outside = before
 
@@ -226,10 +226,10 @@ class Planner:
 
     def _fresh(self, dtype: DType, shape: Sequence[Dim], order: Sequence[int] | None, given: bool) -> View:
         size = product(shape) * dtype.numpy.itemsize
-        buffer = Buffer(size if le(0, size) else dim_max(size, 0), given)
+        storage = Storage(size if le(0, size) else dim_max(size, 0), given)
         if given:
-            self.made.append(buffer)
-        return View(buffer, dtype, tuple(shape), dense_strides(shape, order))
+            self.made.append(storage)
+        return View(storage, dtype, tuple(shape), dense_strides(shape, order))
 
     def _is_read_later(self, value: Value) -> bool:
         return value in self._ends or any(node not in self._planned for node in self._readers.get(value, ()))
@@ -237,8 +237,8 @@ class Planner:
     def _output(self, value: Value) -> View:
         """Where a result lies: in an input or in memory for results, where it is put if it is not there yet."""
         view = self.view(value)
-        whole = view.buffer in self.made and view.is_dense_in(view.order)
-        if whole or any(self._views[each].buffer is view.buffer for each in self.graph.inputs):
+        whole = view.storage in self.made and view.is_dense_in(view.order)
+        if whole or any(self._views[each].storage is view.storage for each in self.graph.inputs):
             return view
         made = self._fresh(view.dtype, view.shape, None, True)
         self.copy(view, made)
@@ -248,7 +248,7 @@ class Planner:
 def _provided(value: Value) -> View:
     """An input, which comes in row-major order."""
     shape = shape_of(value)
-    return View(Buffer(0, given=True), dtype_of(value), shape, dense_strides(shape))
+    return View(Storage(0, given=True), dtype_of(value), shape, dense_strides(shape))
 
 
 def _strides(array: Array) -> tuple[int, ...]:
@@ -307,7 +307,7 @@ def _readers(graph: Graph, kernels: KernelTable) -> dict[Value, list[Node]]:
     return found
 
 
-def _handed_out(graph: Graph, kernels: KernelTable) -> set[Value]:
+def _caller_values(graph: Graph, kernels: KernelTable) -> set[Value]:
     """The outputs, and what they are views of."""
     found: set[Value] = set(graph.outputs)
     for node in reversed(_needed(graph, kernels)):
@@ -319,6 +319,6 @@ def _handed_out(graph: Graph, kernels: KernelTable) -> set[Value]:
 def _may_wait(step: Step, later: Sequence[Step]) -> bool:
     """Whether a call may as well run after `later` ones."""
     written, parts = step.written(), [part for each in later for part in each.parts]
-    return not any(part.touches(buffer) for part in parts for buffer in written) and not any(
-        step.touches(buffer) for part in parts for buffer in part.written()
+    return not any(part.touches(storage) for part in parts for storage in written) and not any(
+        step.touches(storage) for part in parts for storage in part.written()
     )

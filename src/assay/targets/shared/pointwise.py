@@ -1,7 +1,7 @@
 """Elementwise nodes as loops: one unit of them is one kernel that reads each input and writes each result once.
 
 The loops run over the axes in the order in which the results lie in memory. A unit that goes on with the result of a
-matrix product or a convolution becomes the continuation of that call.
+matrix product or a convolution becomes the epilogue of that call.
 """
 
 from __future__ import annotations
@@ -121,20 +121,20 @@ def _order(shape: Sequence[Dim], views: Sequence[View]) -> tuple[int, ...]:
 
 def _may_be_overwritten(p: Planner, value: Value, view: View, views: Sequence[View]) -> bool:
     """Whether a result may take the place of an operand: nobody reads it later, and the unit reads it in one way."""
-    alone = all(other == view for other in views if other.buffer is view.buffer)
-    return alone and view.fills_buffer(view.order) and p.is_last_reader(value)
+    alone = all(other == view for other in views if other.storage is view.storage)
+    return alone and view.fills_storage(view.order) and p.is_last_reader(value)
 
 
 def _result(p: Planner, value: Value, shape: Sequence[Dim], order: Sequence[int], free: list[Value]) -> View:
     """Memory for a result: that of an operand that is no longer needed and lies just so, else fresh."""
     wanted = p.result(value, order)
-    if wanted.buffer.given:
+    if wanted.storage.given:
         return wanted
     for candidate in free:
         view = p.view(candidate).expanded(shape)
         if view.dtype.numpy.itemsize == wanted.dtype.numpy.itemsize and view.strides == wanted.strides:
             free.remove(candidate)
-            taken = View(view.buffer, wanted.dtype, wanted.shape, wanted.strides)
+            taken = View(view.storage, wanted.dtype, wanted.shape, wanted.strides)
             p.alias(value, taken)
             return taken
     return wanted
@@ -143,8 +143,8 @@ def _result(p: Planner, value: Value, shape: Sequence[Dim], order: Sequence[int]
 def _host(p: Planner, views: Sequence[View], order: Sequence[int]) -> Step | None:
     """The call whose result this unit goes on with, part by part; None if there is none."""
     for view in views:
-        if view.fills_buffer(order):
-            found = p.host(view.buffer)
-            if found is not None and all(v == view for v in views if v.buffer is view.buffer):
+        if view.fills_storage(order):
+            found = p.host(view.storage)
+            if found is not None and all(v == view for v in views if v.storage is view.storage):
                 return found
     return None

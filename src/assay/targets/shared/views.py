@@ -13,7 +13,7 @@ TYPICAL = 97
 
 
 @dataclass(eq=False, slots=True)
-class Buffer:
+class Storage:
     """A piece of memory; `given` if the caller of the program provides it, else it lies in the arena."""
 
     bytes: Dim
@@ -22,9 +22,9 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A tensor in a buffer. Strides and offset count elements."""
+    """A tensor in a storage. Strides and offset count elements."""
 
-    buffer: Buffer
+    storage: Storage
     dtype: DType
     shape: tuple[Dim, ...]
     strides: tuple[Dim, ...]
@@ -56,10 +56,10 @@ class View:
             step = step * self.shape[axis]
         return True
 
-    def fills_buffer(self, order: Sequence[int]) -> bool:
-        """Whether the elements, with the axes in `order`, are all that there is in the buffer."""
+    def fills_storage(self, order: Sequence[int]) -> bool:
+        """Whether the elements, with the axes in `order`, are all that there is in the storage."""
         bytes_taken = self.size * self.dtype.numpy.itemsize
-        return self.offset == 0 and self.buffer.bytes == bytes_taken and self.is_dense_in(order)
+        return self.offset == 0 and self.storage.bytes == bytes_taken and self.is_dense_in(order)
 
     @property
     def order(self) -> tuple[int, ...]:

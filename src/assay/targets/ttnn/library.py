@@ -10,7 +10,7 @@ from typing import Any
 
 from assay.errors import RunFailed
 from assay.ir.dtypes import Array
-from assay.processes import Limits, Worker, WorkerFailed
+from assay.processes import Worker, WorkerFailed, WorkerLimits
 from assay.targets.ttnn.cards import Card, chosen_card
 from assay.targets.ttnn.mock import mock_environment, plain_environment
 from assay.targets.ttnn.pythons import Installed, installed
@@ -19,7 +19,7 @@ _SERVICE = f"{Path(__file__).with_name('service.py')}:serve"
 _DRIVER = Path("/dev/tenstorrent")
 _SMALL = 32 << 10
 """Bytes of each core's memory for small things: convolutions and pools want some."""
-PATIENCE = Limits(start=300.0, silence=300.0)
+PATIENCE = WorkerLimits(start=300.0, silence=300.0)
 
 
 class LibraryFailed(RunFailed):
@@ -30,7 +30,7 @@ class LibraryFailed(RunFailed):
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedCall:
     """The library did not take a call: `step` is its place in the program (−1: before the first), `reason` what the
     library said."""
 
@@ -76,7 +76,7 @@ class Library:
     Every request may raise LibraryFailed.
     """
 
-    def __init__(self, found: Installed, mock: Card | None, limits: Limits = PATIENCE) -> None:
+    def __init__(self, found: Installed, mock: Card | None, limits: WorkerLimits = PATIENCE) -> None:
         self.mock = mock
         environment = plain_environment() if mock is None else mock_environment(found.folder, mock)
         mesh = (1, 1) if mock is None else mock.mesh
@@ -94,11 +94,13 @@ class Library:
             raise LibraryFailed(f"the library cannot convert {array.shape} to {dtype}: {reply['refused']}")
         return reply
 
-    def check(self, steps: Sequence[Any], inputs: Sequence[tuple[int, Sequence[int], str, str]]) -> Checked | Refusal:
+    def check(
+        self, steps: Sequence[Any], inputs: Sequence[tuple[int, Sequence[int], str, str]]
+    ) -> Checked | RefusedCall:
         """Have every step of a program checked, on inputs (number, shape, dtype, layout) that hold nothing."""
         told = self._ask("check", steps=list(steps), inputs=[list(each) for each in inputs])
         if "refused" in told:
-            return Refusal(told["refused"], told["step"])
+            return RefusedCall(told["refused"], told["step"])
         specs = tuple(tuple(None if spec is None else _spec(spec) for spec in step) for step in told["specs"])
         return Checked(specs, tuple((dram, l1) for dram, l1 in told["memory"]))
 

@@ -44,10 +44,10 @@ def serve(mesh: list[int], small: int) -> Callable[[Any, Tell], Any]:
     else:
         ttnn.set_fabric_config(ttnn.FabricConfig.FABRIC_1D)
         device = ttnn.open_mesh_device(ttnn.MeshShape(*mesh), l1_small_size=small)
-    return Session(ttnn, device).answer
+    return OpenCard(ttnn, device).answer
 
 
-class Session:
+class OpenCard:
     """An open card."""
 
     def __init__(self, ttnn: Any, device: Any) -> None:

@@ -23,11 +23,11 @@ def library() -> Any:
 
 def model(name: str, family: str, constructor: str, **more: Any) -> Model:
     """A model of the library; `make` says how, where its class takes no configuration of plain settings."""
-    make = more.pop("make", made(constructor))
+    make = more.pop("make", builder_of(constructor))
     return Model(name=name, library="transformers", family=family, constructor=constructor, make=make, **more)
 
 
-def made(constructor: str, **parts: str) -> Callable[[Mapping[str, Any]], Any]:
+def builder_of(constructor: str, **parts: str) -> Callable[[Mapping[str, Any]], Any]:
     """From settings to a model of a class. `parts` are settings that are configurations themselves, by their class."""
 
     def make(settings: Mapping[str, Any]) -> Any:

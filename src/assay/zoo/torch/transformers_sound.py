@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from assay.zoo.torch.model import Input, Model, Shape, noise, ones
-from assay.zoo.torch.transformers import MARKS, made, model, tokens
+from assay.zoo.torch.transformers import MARKS, builder_of, model, tokens
 
 # --- Whisper: sound to text
 
@@ -55,7 +55,7 @@ def _musicgen(name: str, count: int, width: int, layers: int, heads: int, **more
         name,
         "musicgen",
         "MusicgenForConditionalGeneration",
-        make=made(
+        make=builder_of(
             "MusicgenForConditionalGeneration",
             text_encoder="T5Config",
             audio_encoder="EncodecConfig",

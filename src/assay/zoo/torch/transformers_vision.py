@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from assay.zoo.torch.model import Input, Model, Shape, image, noise, ones, zeros
-from assay.zoo.torch.transformers import made, model, tokens
+from assay.zoo.torch.transformers import builder_of, model, tokens
 
 _ENCODER: dict[str, Any] = {
     "hidden_size": 32,
@@ -116,7 +116,7 @@ MODELS = (
         41524768,
         800,
         96,
-        make=made("DetrForObjectDetection", backbone_config="ResNetConfig"),
+        make=builder_of("DetrForObjectDetection", backbone_config="ResNetConfig"),
         small={
             "backbone_config": {
                 "out_features": ["stage4"],

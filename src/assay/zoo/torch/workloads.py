@@ -15,9 +15,9 @@ from assay.zoo.torch import MODELS
 from assay.zoo.torch.decoding import LlamaSizes, LlamaStep, WhisperStep
 from assay.zoo.torch.model import Model, fill
 from assay.zoo.torch.transformers import library
-from assay.zoo.whisper_model import Decoder, Encoder, KeysValues, Sizes
+from assay.zoo.whisper_model import Decoder, Encoder, KeysValues, WhisperSizes
 
-_TINY = Sizes(80, 51865, 1500, 384, 6, 4, 448, 384, 6, 4)
+_TINY = WhisperSizes(80, 51865, 1500, 384, 6, 4, 448, 384, 6, 4)
 _SAID = 32
 """Tokens before the step of Whisper."""
 _CACHED = 128

@@ -11,7 +11,7 @@ from assay.frontends.onnx.registry import Builder, Results, Source, onnx_op
 from assay.ir import dtypes
 from assay.ir.graph import Graph, Value
 from assay.ir.types import TensorType, Type
-from assay.ops.definitions.control import settled
+from assay.ops.definitions.control import loop_body
 from assay.ops.registry import FactMissing
 
 _COUNTER = TensorType(dtypes.i64, ())
@@ -32,7 +32,7 @@ def loop(b: Builder, n: Source, trip: Value | None, go: Value | None = None, *ca
     source = n.body("body")
     if len(source.inputs) != 2 + len(carried):
         raise ValueError(f"the body takes {len(source.inputs)} inputs, the loop carries {len(carried)} values")
-    graph = settled(
+    graph = loop_body(
         lambda kinds: n.region("body", [_COUNTER, _FLAG, *kinds]),
         [value.type for value in carried],
     )
@@ -95,7 +95,7 @@ def _scan(
 
     if not sizes and trip is None:
         raise ValueError("a scan needs at least one input to scan over")
-    graph = settled(body, [value.type for value in states])
+    graph = loop_body(body, [value.type for value in states])
     return b.emit("loop", sizes[0] if trip is None else trip, None, *states, regions=(graph,))
 
 

@@ -133,7 +133,10 @@ def squeeze(b: Builder, n: Source, x: Value, axes: Value | None = None) -> Resul
 
 @onnx_op("Unsqueeze")
 def unsqueeze(b: Builder, n: Source, x: Value, axes: Value | None = None) -> Results:
-    return b.unsqueeze(x, axes=axes_operand(b, n, axes))
+    given = axes_operand(b, n, axes)
+    if given is None:
+        raise ValueError("Unsqueeze needs its axes")
+    return b.unsqueeze(x, axes=given)
 
 
 @onnx_op("Expand")

@@ -57,10 +57,10 @@ def adaptive_average(b: Builder, n: Call, x: Value, output: Sequence[Number]) ->
         return b.reduce_mean(x, axes=axes, keepdims=True)
     whole = _whole_windows(b, x, first, output)
     if whole is not None:
-        attrs = {"kernel": whole, "strides": whole, "pads": (0,) * (2 * len(whole)), "dilations": (1,) * len(whole)}
+        pads, dilations = (0,) * (2 * len(whole)), (1,) * len(whole)
 
         def pooled(image: Value) -> list[Value]:
-            return [b.average_pool(image, **attrs)]
+            return [b.average_pool(image, kernel=whole, strides=whole, pads=pads, dilations=dilations)]
 
         return batched(b, len(output), pooled, x)[0]
     result = widened(b, x)

@@ -33,7 +33,7 @@ def attention(
     mask = attn_mask
     if mask is not None and b.dtype(mask) is not dtypes.boolean:
         mask = tensor(b, mask, b.dtype(query))
-    factor = None if scale is None else _known(scale)
+    factor = None if scale is None else _static_scale(scale)
     result = b.sdpa(query, key, value, mask, scale=factor, causal=causal)
     scores = _scores(b, widened(b, query), widened(b, _for_each_head(b, query, key)), mask, causal, scale)
     return as_declared(b, n, result, b.log_sum_exp(scores, axes=(-1,)))
@@ -47,7 +47,7 @@ def _for_each_head(b: Builder, query: Value, key: Value) -> Value:
     return b.gather(key, b.div(b.mul(b.iota(heads), groups), heads), axis=b.rank(key) - 3)
 
 
-def _known(scale: Number) -> float:
+def _static_scale(scale: Number) -> float:
     if isinstance(scale, Value):
         raise TypeError("the scale of an attention is symbolic")
     return float(scale)

@@ -15,18 +15,18 @@ def per_axis(given: Sequence[int], rank: int) -> tuple[int, ...]:
     return tuple(given) * rank if len(given) == 1 else tuple(given)
 
 
-def _known(b: Builder, given: Sequence[Number], rank: int) -> tuple[int, ...]:
+def _static_numbers(b: Builder, given: Sequence[Number], rank: int) -> tuple[int, ...]:
     """Numbers that a convolution needs to know; symbolic ones are waited for."""
     return per_axis(b.ints(sizes(b, given), "the windows of a convolution"), rank)
 
 
 def _windows(b: Builder, rank: int, stride: Any, padding: Any, dilation: Any, groups: Number) -> dict[str, Any]:
-    pads = _known(b, padding, rank)
+    pads = _static_numbers(b, padding, rank)
     return {
-        "strides": _known(b, stride, rank),
+        "strides": _static_numbers(b, stride, rank),
         "pads": (*pads, *pads),
-        "dilations": _known(b, dilation, rank),
-        "groups": _known(b, [groups], 1)[0],
+        "dilations": _static_numbers(b, dilation, rank),
+        "groups": _static_numbers(b, [groups], 1)[0],
     }
 
 
@@ -47,7 +47,7 @@ def convolution(
     rank = b.rank(x) - 2
     attrs = _windows(b, rank, stride, padding, dilation, groups)
     if transposed:
-        return b.conv_transpose(x, w, bias, output_padding=_known(b, output_padding, rank), **attrs)
+        return b.conv_transpose(x, w, bias, output_padding=_static_numbers(b, output_padding, rank), **attrs)
     return b.conv(x, w, bias, **attrs)
 
 

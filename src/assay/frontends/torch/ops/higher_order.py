@@ -10,7 +10,7 @@ from assay.frontends.torch.registry import Builder, Call, Results, aten, leave_t
 from assay.ir import dtypes
 from assay.ir.graph import Graph, Value
 from assay.ir.types import TensorType, Type
-from assay.ops.definitions.control import settled
+from assay.ops.definitions.control import loop_body
 from assay.ops.parts import scalar_size
 
 _COUNTER, _FLAG = TensorType(dtypes.i64, ()), TensorType(dtypes.boolean, ())
@@ -37,7 +37,7 @@ def _looped(n: Call, states: Sequence[Type], step: Callable[[Builder, Value, lis
             carried = [inner.input(kind) for kind in kinds]
             return inner.finish("body", [counter, flag, *carried], step(inner, counter, carried))
 
-    return settled(body, states)
+    return loop_body(body, states)
 
 
 @aten("aten.higher_order.cond")

@@ -120,8 +120,10 @@ def _by_channel(
     b: Builder, x: Value, weight: Value | None, bias: Value | None, mean: Any, var: Any, eps: float
 ) -> Value:
     wide = widened(b, x)
-    given = _parameters(b, b.dtype(wide), mean, var, weight, bias)
-    return tensor(b, b.batch_norm(wide, *given, epsilon=float(eps)), b.dtype(x))
+    dtype = b.dtype(wide)
+    given = _parameters(b, dtype, weight, bias)
+    normal = b.batch_norm(wide, tensor(b, mean, dtype), tensor(b, var, dtype), *given, epsilon=float(eps))
+    return tensor(b, normal, b.dtype(x))
 
 
 def _trained(b: Builder, x: Value, weight: Value | None, bias: Value | None, eps: float) -> _Trained:

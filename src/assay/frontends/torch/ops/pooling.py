@@ -174,7 +174,8 @@ def _sums(b: Builder, x: Value, attrs: dict[str, Any]) -> Value:
     reach = [stride - 1 if attrs["ceil"] else 0 for stride in attrs["strides"]]
     before, after = attrs["pads"][:rank], attrs["pads"][rank:]
     padded = b.pad(x, (0, 0, *before, 0, 0, *(p + r for p, r in zip(after, reach, strict=True))), 0)
-    means = b.average_pool(padded, include_pad=True, **{**attrs, "pads": (0,) * (2 * rank), "ceil": False})
+    inner: dict[str, Any] = {**attrs, "pads": (0,) * (2 * rank), "ceil": False}
+    means = b.average_pool(padded, include_pad=True, **inner)
     axes = tuple(range(2, 2 + rank))
     ends = sizes(b, [b.size(expected, axis) for axis in axes])
     return b.mul(b.slice(means, [0] * rank, ends, [1] * rank, axes=axes), float(math.prod(attrs["kernel"])))

@@ -17,7 +17,7 @@ from assay.frontends.torch.registry import Builder, Call, Results, aten
 from assay.ir import dtypes
 from assay.ir.dtypes import Array, DType
 from assay.ir.graph import Value
-from assay.ops.definitions.resize import Line, taps_of
+from assay.ops.definitions.resize import ResizeAxis, taps_of
 from assay.ops.parts import scalar_size
 
 _PLAIN: Mapping[str, Any] = {
@@ -50,7 +50,7 @@ def _ratios(old: Sequence[Any], new: Sequence[Any], scales: Sequence[float | Non
     return tuple(s if s else n / max(o, 1) for o, n, s in zip(old, new, scales, strict=True))
 
 
-def _known(b: Builder, values: Sequence[Number]) -> tuple[int, ...]:
+def _static_sizes(b: Builder, values: Sequence[Number]) -> tuple[int, ...]:
     return b.ints(sizes(b, values), "sizes")
 
 
@@ -80,8 +80,8 @@ def _enter_weighted(name: str, fixed: Mapping[str, Any]) -> None:
         **named: Any,
     ) -> Results:
         how = _how(b, shape[2:], output, align, (*scales, *named.values()), fixed["antialias"])
-        pairs = list(zip(_known(b, shape[2:]), _known(b, output), strict=True))
-        lines = [Line(old, new, _growth(old, new, how["scales"], i)) for i, (old, new) in enumerate(pairs)]
+        pairs = list(zip(_static_sizes(b, shape[2:]), _static_sizes(b, output), strict=True))
+        lines = [ResizeAxis(old, new, _growth(old, new, how["scales"], i)) for i, (old, new) in enumerate(pairs)]
         return _transposed(b, n, grad, [_matrix(line.size, taps_of(line, {**fixed, **how})) for line in lines])
 
 
@@ -90,14 +90,17 @@ def _how(
 ) -> dict[str, Any]:
     """The attributes `transform` and `scales`. With antialiasing, aligned corners only change the scale."""
     if align and antialias:
-        pairs = list(zip(_known(b, old), _known(b, new), strict=True))
+        pairs = list(zip(_static_sizes(b, old), _static_sizes(b, new), strict=True))
         if any(o < 2 or s < 2 for o, s in pairs):
             raise ValueError("the corners of a single element cannot be aligned")
         return {"transform": "half_pixel", "scales": tuple((s - 1) / (o - 1) for o, s in pairs)}
     if align:
         return {"transform": "align_corners", "scales": None}
     partial = any(scales) and not all(scales)
-    ratios = _ratios(_known(b, old), _known(b, new), scales) if partial else tuple(scales) if any(scales) else None
+    if partial:
+        ratios = _ratios(_static_sizes(b, old), _static_sizes(b, new), scales)
+    else:
+        ratios = tuple(scales) if any(scales) else None
     return {"transform": "half_pixel", "scales": ratios}
 
 
@@ -187,7 +190,7 @@ def _as_resize(
     before, after, found = ([np.asarray(value) for value in side] for side in sides)
     ratios = _ratios([int(o) for o in before], [int(s) for s in after], factors)
     for i, expected in enumerate(found):
-        line = Line(int(before[i]), int(after[i]), _growth(int(before[i]), int(after[i]), ratios, i))
+        line = ResizeAxis(int(before[i]), int(after[i]), _growth(int(before[i]), int(after[i]), ratios, i))
         if not np.array_equal(taps_of(line, attrs).positions[:, 0], expected):
             return None
     return b.resize(x, sizes(b, new), axes=tuple(range(2, b.rank(x))), scales=ratios, **attrs)

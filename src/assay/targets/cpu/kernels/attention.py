@@ -70,7 +70,7 @@ def _by_head(p: Planner, view: View, *, even: bool = True) -> View:
     if view.rank > 4:
         dense = view if view.is_dense else p.copied(view)
         shape = (product(view.shape[:-3]), *view.shape[-3:])
-        return View(dense.buffer, dense.dtype, shape, dense_strides(shape), dense.offset)
+        return View(dense.storage, dense.dtype, shape, dense_strides(shape), dense.offset)
     return _inner(p, view) if even else view
 
 

@@ -51,8 +51,8 @@ def branch(p: Planner, node: Node) -> None:
 def _put(p: Planner, sources: Sequence[View], targets: Sequence[View]) -> None:
     """Copy all sources to their targets, as if at once: a target may be another one's source."""
     moves = [pair for pair in zip(sources, targets, strict=True) if pair[0] != pair[1]]
-    overwritten = {target.buffer for _, target in moves}
-    safe = [p.copied(source) if source.buffer in overwritten else source for source, _ in moves]
+    overwritten = {target.storage for _, target in moves}
+    safe = [p.copied(source) if source.storage in overwritten else source for source, _ in moves]
     for source, (_, target) in zip(safe, moves, strict=True):
         p.copy(source, target)
 

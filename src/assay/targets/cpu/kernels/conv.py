@@ -118,12 +118,12 @@ def _plain_weights(p: Planner, node: Node) -> _Weights:
     if each == 1 and channels == groups and not dots:
         dense = p.dense(node.inputs[1])
         panels = p.temporary(w.dtype, (-(-channels // width), depth, width))
-        pack(p, View(dense.buffer, w.dtype, (1, depth, channels), (0, 1, depth), dense.offset), panels)
+        pack(p, View(dense.storage, w.dtype, (1, depth, channels), (0, 1, depth), dense.offset), panels)
         return _Weights(panels, kernel, channels, packed=True)
     if depth > _DEEPEST and not dots:
         dense, out = p.dense(node.inputs[1], (0, *range(2, w.rank), 1)), channels // groups
         panels = p.temporary(w.dtype, (groups, -(-out // width), depth, width))
-        matrices = View(dense.buffer, w.dtype, (groups, depth, out), (out * depth, 1, depth), dense.offset)
+        matrices = View(dense.storage, w.dtype, (groups, depth, out), (out * depth, 1, depth), dense.offset)
         pack(p, matrices, panels)
         return _Weights(panels, kernel, channels, packed=True)
     shape = (channels, each, math.prod(kernel))
@@ -192,7 +192,7 @@ def _by_channel(p: Planner, s: _Shape, panels: View) -> None:
         row_grain=width,
         col_grain=64,
         work=2 * product(s.kernel),
-        may_continue=True,
+        takes_epilogue=True,
     )
 
 
@@ -208,7 +208,7 @@ def _by_dots(p: Planner, s: _Shape, weights: _Weights) -> None:
         col_grain=weights.channels,
         work=2 * places * view.shape[1],
         scratch=view.shape[0] * view.shape[1] * places * s.x.dtype.numpy.itemsize,
-        may_continue=True,
+        takes_epilogue=True,
     )
 
 
@@ -227,7 +227,7 @@ def _by_windows(p: Planner, s: _Shape, weights: _Weights) -> None:
         col_grain=64 if s.groups == 1 else out * max(64 // out, 1),
         work=2 * places * each,
         scratch=_scratch(s, each, packed=weights.packed),
-        may_continue=True,
+        takes_epilogue=True,
     )
 
 

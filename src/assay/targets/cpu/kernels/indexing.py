@@ -45,10 +45,10 @@ def gather_rows(p: Planner, node: Node, x: View, positions: View, axis: int, res
     if inner == 1:
         kernel = template("gather_elements.h", T=scalar.bits(x.dtype))
         numbers = [size, 1, count, 0, 1, 1, outer, size, 0]
-        p.step(kernel, operands, numbers, rows=outer, cols=count, may_continue=True)
+        p.step(kernel, operands, numbers, rows=outer, cols=count, takes_epilogue=True)
     else:
         kernel, numbers = template("gather.h", T=scalar.bits(x.dtype)), [size, count, inner]
-        p.step(kernel, operands, numbers, rows=outer * count, cols=inner, may_continue=True)
+        p.step(kernel, operands, numbers, rows=outer * count, cols=inner, takes_epilogue=True)
 
 
 def _check_places(p: Planner, node: Node, positions: View, sizes: Sequence[Dim], moved: Dim) -> None:
@@ -151,7 +151,7 @@ def gather_elements(p: Planner, node: Node) -> None:
         ],
         rows=product(outer),
         cols=cols,
-        may_continue=True,
+        takes_epilogue=True,
     )
 
 
@@ -221,8 +221,8 @@ def _prepared(p: Planner, node: Node, read: Sequence[View]) -> View:
     source = node.inputs[0]
     assert source is not None
     x, result = p.view(source), p.result(node.outputs[0])
-    alone = all(view.buffer is not x.buffer for view in read)
-    if not result.buffer.given and x.is_dense and alone and p.is_last_reader(source):
+    alone = all(view.storage is not x.storage for view in read)
+    if not result.storage.given and x.is_dense and alone and p.is_last_reader(source):
         p.alias(node.outputs[0], x)
         return x
     p.copy(x, result)

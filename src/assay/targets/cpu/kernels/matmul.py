@@ -81,11 +81,11 @@ def other_width(node: Node) -> bool:
 def pack_panels(p: Planner, node: Node) -> None:
     """Reads matrices as they lie, transposed ones too."""
     x = p.view(node.inputs[0])
-    lead = View(x.buffer, x.dtype, x.shape[:-2], x.strides[:-2], x.offset).reshaped((product(x.shape[:-2]),))
+    lead = View(x.storage, x.dtype, x.shape[:-2], x.strides[:-2], x.offset).reshaped((product(x.shape[:-2]),))
     if lead is None:
         x = p.dense(node.inputs[0])
-        lead = View(x.buffer, x.dtype, (product(x.shape[:-2]),), (x.shape[-2] * x.shape[-1],))
-    matrices = View(x.buffer, x.dtype, (*lead.shape, *x.shape[-2:]), (*lead.strides, *x.strides[-2:]), x.offset)
+        lead = View(x.storage, x.dtype, (product(x.shape[:-2]),), (x.shape[-2] * x.shape[-1],))
+    matrices = View(x.storage, x.dtype, (*lead.shape, *x.shape[-2:]), (*lead.strides, *x.strides[-2:]), x.offset)
     pack(p, matrices, p.result(node.outputs[0]))
 
 
@@ -107,7 +107,7 @@ def matmul_panels(p: Planner, node: Node) -> None:
     """All rows of x at once, whatever its axes are."""
     x, panels, out = p.dense(node.inputs[0]), p.dense(node.inputs[1]), p.result(node.outputs[0])
     rows, depth = product(x.shape[:-1]), x.shape[-1]
-    multiply(p, View(x.buffer, x.dtype, (1, rows, depth), (0, depth, 1), x.offset), panels, out, out.shape[-1])
+    multiply(p, View(x.storage, x.dtype, (1, rows, depth), (0, depth, 1), x.offset), panels, out, out.shape[-1])
 
 
 @limitation(_OTHER_WIDTH)
@@ -122,7 +122,7 @@ def matmul_bytes(p: Planner, node: Node) -> None:
     """As `matmul_panels`; bytes are widened a block at a time."""
     x, panels, out = p.dense(node.inputs[0]), p.dense(node.inputs[1]), p.result(node.outputs[0])
     rows, depth = product(x.shape[:-1]), x.shape[-1]
-    flat = View(x.buffer, x.dtype, (1, rows, depth), (0, depth, 1), x.offset)
+    flat = View(x.storage, x.dtype, (1, rows, depth), (0, depth, 1), x.offset)
     multiply(p, flat, panels, out, out.shape[-1], BYTES="")
 
 
@@ -147,7 +147,7 @@ def matmul_quads(p: Planner, node: Node) -> None:
         row_grain=row_grain,
         col_grain=col_grain,
         work=depth // 2,
-        may_continue=True,
+        takes_epilogue=True,
     )
 
 
@@ -176,7 +176,7 @@ def _multiply(p: Planner, x: View, right: View, strides: Sequence[Dim], out: Vie
         col_grain=col_grain,
         work=2 * x.shape[3],
         scratch=SCRATCH,
-        may_continue=True,
+        takes_epilogue=True,
     )
 
 
@@ -184,13 +184,13 @@ def _multiply(p: Planner, x: View, right: View, strides: Sequence[Dim], out: Vie
 def matmul(p: Planner, node: Node) -> None:
     """Reads both operands as they lie."""
     x, y = p.view(node.inputs[0]), p.view(node.inputs[1])
-    x = x if x.rank > 1 else View(x.buffer, x.dtype, (1, *x.shape), (0, *x.strides), x.offset)
-    y = y if y.rank > 1 else View(y.buffer, y.dtype, (*y.shape, 1), (*y.strides, 0), y.offset)
+    x = x if x.rank > 1 else View(x.storage, x.dtype, (1, *x.shape), (0, *x.strides), x.offset)
+    y = y if y.rank > 1 else View(y.storage, y.dtype, (*y.shape, 1), (*y.strides, 0), y.offset)
     out = p.result(node.outputs[0])
     batch = out.shape[: max(x.rank, y.rank) - 2]
     if y.rank == 2 and x.is_dense:
         batch, depth = (), x.shape[-1]
-        x = View(x.buffer, x.dtype, (product(x.shape[:-1]), depth), (depth, 1), x.offset)
+        x = View(x.storage, x.dtype, (product(x.shape[:-1]), depth), (depth, 1), x.offset)
     x, y = _two_batch_axes(p, x, y, batch)
     _multiply(p, x, y, y.strides, out, y.shape[-1])
 
@@ -214,6 +214,6 @@ def _two_batch_axes(p: Planner, x: View, y: View, batch: Sequence[Dim]) -> tuple
 
     def joined(view: View) -> View:
         strides = tuple(view.strides[block[-1]] if block else 0 for block in axes)
-        return View(view.buffer, view.dtype, (*sizes, *view.shape[-2:]), (*strides, *view.strides[-2:]), view.offset)
+        return View(view.storage, view.dtype, (*sizes, *view.shape[-2:]), (*strides, *view.strides[-2:]), view.offset)
 
     return joined(x), joined(y)

@@ -73,7 +73,7 @@ def _exponentials(p: Planner, kind: str, x: Lines, result: View) -> None:
         col_grain=cols if last else _BLOCK,
         work=20 if last and whole else 20 * x.length,
         scratch=x.length * (wide_bytes(x.view.dtype) * (1 if last else _BLOCK)),
-        may_continue=last and whole,
+        takes_epilogue=last and whole,
     )
 
 
@@ -113,7 +113,7 @@ def _parameter(p: Planner, value: Value | None, x: View, axis: int) -> View | No
     view = p.view(value)
     above = max(view.rank - (x.rank - axis), 0)
     if all(size == 1 for size in view.shape[:above]):
-        view = View(view.buffer, view.dtype, view.shape[above:], view.strides[above:], view.offset)
+        view = View(view.storage, view.dtype, view.shape[above:], view.strides[above:], view.offset)
     expanded = view.expanded(x.shape[axis:] if view.rank <= x.rank - axis else x.shape)
     return expanded if expanded.is_dense else p.copied(expanded)
 
@@ -146,7 +146,7 @@ def _norm(
         work=4,
         floats=[node.attrs["epsilon"]],
         scratch=sizes[0] * wide_bytes(x.dtype),
-        may_continue=True,
+        takes_epilogue=True,
     )
 
 

@@ -75,7 +75,7 @@ def _pool(p: Planner, node: Node, kind: str, start: str, wide: str = "", power: 
         work=product(node.attrs["kernel"]),
         floats=[power],
         writes=len(results),
-        may_continue=len(results) == 1,
+        takes_epilogue=len(results) == 1,
     )
 
 

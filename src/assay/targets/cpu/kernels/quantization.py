@@ -113,7 +113,7 @@ def dequantize_linear(p: Planner, node: Node) -> None:
         cols=cols,
         col_grain=64,
         work=2,
-        may_continue=True,
+        takes_epilogue=True,
     )
 
 

@@ -141,7 +141,7 @@ def _reduce_axis(
         cols=below,
         col_grain=_COLUMNS,
         work=part,
-        may_continue=below != 1,
+        takes_epilogue=below != 1,
     )
 
 
@@ -209,7 +209,7 @@ def _arg(p: Planner, node: Node, sign: str) -> None:
         cols=x.below,
         col_grain=_COLUMNS,
         work=2 * x.length,
-        may_continue=x.below != 1,
+        takes_epilogue=x.below != 1,
     )
 
 

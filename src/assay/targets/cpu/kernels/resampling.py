@@ -99,7 +99,7 @@ def _interpolate(p: Planner, node: Node, x: View, target: View, axis: int, scale
         cols=size if last else inner,
         col_grain=64,
         work=2 * taps,
-        may_continue=True,
+        takes_epilogue=True,
     )
 
 

@@ -11,31 +11,17 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
+from suites.budget_cases import CHAIN, HUNGRY, feeds_of_chain, session_of
 
 import assay
 from assay import Budget, memory
 from assay.errors import BadFeed, LimitExceeded, OutOfMemory, RunFailed, RunStopped
-from assay.frontends.onnx import load
 from assay.limits import Limits
-from assay.runtime.session import Session, SessionOptions
+from assay.runtime.session import SessionOptions
 from assay.units import parsed_size, size
 
-TARGETS = ("cpu", "reference")
 KIB = 1 << 10
 
-
-def session_of(text: str, target: str, limits: Limits | None = None) -> Session:
-    proto = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : 18]> {text}')
-    return Session(load(proto), SessionOptions(target=target, limits=limits or Limits()))
-
-
-CHAIN = """g (float[n, m] x) => (float[n, m] y) {
-    a = Exp(x)
-    t = Transpose<perm = [1, 0]>(a)
-    b = MatMul(a, t)
-    c = Softmax<axis = 1>(b)
-    y = MatMul(c, a)
-}"""
 
 LOOP = """g (int64 trip, bool go, float[4] x) => (y, rows) {
     y, rows = Loop(trip, go, x) <body = b (int64 i, bool c, float[4] s) => (bool d, float[4] t, float[4] row) {
@@ -53,16 +39,11 @@ ENDLESS = np.array(1 << 62)
 X = np.ones(4, np.float32)
 
 
-def feeds_of_chain(rows: int = 8, columns: int = 16) -> dict[str, Any]:
-    return {"x": np.linspace(-1, 1, rows * columns, dtype=np.float32).reshape(rows, columns)}
-
-
 # --- time
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_run_whose_time_is_over_stops_at_a_node_that_it_names(target: str) -> None:
-    session = session_of(CHAIN, target)
+def test_a_run_whose_time_is_over_stops_at_a_node_that_it_names(target_name: str) -> None:
+    session = session_of(CHAIN, target_name)
     expected = session.run(feeds_of_chain())["y"]
     with pytest.raises(RunStopped, match="longer than its 1e-09 seconds") as caught:
         session.run(feeds_of_chain(), budget=Budget(seconds=1e-9))
@@ -73,10 +54,9 @@ def test_a_run_whose_time_is_over_stops_at_a_node_that_it_names(target: str) -> 
         np.testing.assert_array_equal(session.run(feeds_of_chain(), budget=budget)["y"], expected)
 
 
-@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("text", [LOOP, IDLE])
-def test_a_loop_without_an_end_is_stopped(text: str, target: str) -> None:
-    session = session_of(text, target)
+def test_a_loop_without_an_end_is_stopped(text: str, target_name: str) -> None:
+    session = session_of(text, target_name)
     feeds = {"trip": ENDLESS, "go": np.array(True), "x": X}
     started = time.monotonic()
     with pytest.raises(RunStopped) as caught:
@@ -87,14 +67,17 @@ def test_a_loop_without_an_end_is_stopped(text: str, target: str) -> None:
     np.testing.assert_array_equal(result["y"], X * (4 if text == LOOP else 1))
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_run_is_cancelled_from_another_thread(target: str) -> None:
-    if target == "reference":
-        session, feeds = session_of(IDLE, target), {"trip": ENDLESS, "go": np.array(True), "x": X}
-    else:
-        steps = "".join(f"v{i + 1} = MatMul(v{i}, v{i})\n" for i in range(200))
-        session = session_of(f"g (float[n, n] v0) => (float[n, n] v200) {{ {steps} }}", target)
-        feeds = {"v0": np.zeros((1200, 1200), np.float32)}
+STEPS = "".join(f"v{i + 1} = MatMul(v{i}, v{i})\n" for i in range(200))
+LONG: dict[str, tuple[str, dict[str, Any]]] = {
+    "a loop": (IDLE, {"trip": ENDLESS, "go": np.array(True), "x": X}),
+    "a chain": (f"g (float[n, n] v0) => (float[n, n] v200) {{ {STEPS} }}", {"v0": np.zeros((1200, 1200), np.float32)}),
+}
+
+
+@pytest.mark.parametrize("what", LONG)
+def test_a_run_is_cancelled_from_another_thread(what: str, target_name: str) -> None:
+    text, feeds = LONG[what]
+    session = session_of(text, target_name)
     budget, caught = Budget(), list[BaseException]()
 
     def run() -> None:
@@ -115,9 +98,8 @@ def test_a_run_is_cancelled_from_another_thread(target: str) -> None:
     assert "onnx." in error.where
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_cancelled_budget_stops_every_run_until_it_is_reset(target: str) -> None:
-    session, budget = session_of(CHAIN, target), Budget()
+def test_a_cancelled_budget_stops_every_run_until_it_is_reset(target_name: str) -> None:
+    session, budget = session_of(CHAIN, target_name), Budget()
     budget.cancel()
     for _ in range(2):
         assert budget.cancelled
@@ -127,9 +109,8 @@ def test_a_cancelled_budget_stops_every_run_until_it_is_reset(target: str) -> No
     assert session.run(feeds_of_chain(), budget=budget)["y"].shape == (8, 16)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_the_time_of_each_run_counts_from_its_start(target: str) -> None:
-    session, budget = session_of(CHAIN, target), Budget(seconds=30)
+def test_the_time_of_each_run_counts_from_its_start(target_name: str) -> None:
+    session, budget = session_of(CHAIN, target_name), Budget(seconds=30)
     first = budget.begin()
     assert session.run(feeds_of_chain(), budget=budget)
     assert budget.begin()._deadline > first._deadline
@@ -161,9 +142,8 @@ def least_memory(run: Callable[[int], Any]) -> int:
     return low
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_the_memory_that_counts_is_that_of_results(target: str) -> None:
-    session = session_of(CHAIN, target)
+def test_the_memory_that_counts_is_that_of_results(host_target_name: str) -> None:
+    session = session_of(CHAIN, host_target_name)
     feeds = feeds_of_chain(32, 64)
     expected = session.run(feeds)["y"]
     least = least_memory(lambda most: session.run(feeds, budget=Budget(memory=most)))
@@ -176,9 +156,8 @@ def test_the_memory_that_counts_is_that_of_results(target: str) -> None:
     np.testing.assert_array_equal(session.run(feeds)["y"], expected)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_what_a_loop_collects_counts(target: str) -> None:
-    session = session_of(LOOP, target)
+def test_what_a_loop_collects_counts(target_name: str) -> None:
+    session = session_of(LOOP, target_name)
     feeds = {"trip": ENDLESS, "go": np.array(True), "x": X * 0}
     with pytest.raises(OutOfMemory) as caught:
         session.run(feeds, budget=Budget(memory=64 * KIB, seconds=600))
@@ -195,31 +174,29 @@ GROWING = """g (int64 trip, bool go, float[k] x) => (y) {
 }"""
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_what_a_loop_carries_counts(target: str) -> None:
-    session = session_of(GROWING, target)
+def test_what_a_loop_carries_counts(target_name: str) -> None:
+    session = session_of(GROWING, target_name)
     feeds = {"trip": np.array(60), "go": np.array(True), "x": X}
     with pytest.raises(OutOfMemory):
         session.run(feeds, budget=Budget(memory=64 * KIB))
     assert session.run({**feeds, "trip": np.array(3)}, budget=Budget(memory=64 * KIB))["y"].shape == (32,)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_results_of_segments_count_until_nobody_needs_them(target: str) -> None:
-    """On `cpu` the strings keep a node on the oracle, so that there are three segments."""
+def test_results_of_segments_count_until_nobody_needs_them(host_target_name: str) -> None:
+    """Strings keep a node on the oracle, so that there are three segments on other targets."""
     text = """g (float[n, m] x) => (float[n, m] y) {
         a = Exp(x)
         s = Cast<to = 8>(a)
         f = Cast<to = 1>(s)
         y = Add(f, a)
     }"""
-    session = session_of(text, target)
+    session = session_of(text, host_target_name)
     feeds = feeds_of_chain(16, 16)
     least = least_memory(lambda most: session.run(feeds, budget=Budget(memory=most)))
     assert least >= 3 * 16 * 16 * 4  # a, f and y are alive at the end
 
 
-def test_a_stopped_run_leaves_the_state_as_it_was() -> None:
+def test_a_stopped_run_leaves_the_state_as_it_was(target_name: str) -> None:
     torch = pytest.importorskip("torch")
 
     class Counter(torch.nn.Module):
@@ -232,16 +209,15 @@ def test_a_stopped_run_leaves_the_state_as_it_was() -> None:
             return self.calls.exp().sum()
 
     program = torch.export.export(Counter(), (torch.ones(3),))
-    for target in TARGETS:
-        session = assay.load(program, SessionOptions(target=target))
-        x = np.ones(3, np.float32)
-        session.run({"x": x})
-        for budget in (Budget(seconds=1e-9), Budget(memory=1)):
-            with pytest.raises((RunStopped, OutOfMemory)):
-                session.run({"x": x}, budget=budget)
-            assert session.state["b_calls"].tolist() == [1, 1, 1]
-        session.run({"x": x}, budget=Budget(seconds=600))
-        assert session.state["b_calls"].tolist() == [2, 2, 2]
+    session = assay.load(program, SessionOptions(target=target_name))
+    x = np.ones(3, np.float32)
+    session.run({"x": x})
+    for budget in (Budget(seconds=1e-9), Budget(memory=1)):
+        with pytest.raises((RunStopped, OutOfMemory)):
+            session.run({"x": x}, budget=budget)
+        assert session.state["b_calls"].tolist() == [1, 1, 1]
+    session.run({"x": x}, budget=Budget(seconds=600))
+    assert session.state["b_calls"].tolist() == [2, 2, 2]
 
 
 # --- memory that there is
@@ -256,15 +232,14 @@ def of_shape(count: int, *more: Any) -> bytes:
     return proto.SerializeToString()
 
 
-@pytest.mark.parametrize("target", TARGETS)
 def test_what_is_larger_than_the_memory_that_is_left_is_not_asked_for(
-    target: str, monkeypatch: pytest.MonkeyPatch
+    target_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """15 GiB are within the usual limits. Nothing of that is touched here: a result of that size has to be made."""
     monkeypatch.setattr(memory, "free_memory", lambda: 1 << 30)
     monkeypatch.setattr(memory, "stated", lambda *_: 0)
     model = of_shape(15 * (1 << 28), helper.make_node("Exp", ["c"], ["y"], "culprit"))
-    session = assay.InferenceSession(model, target=target)
+    session = assay.InferenceSession(model, target=target_name)
     with pytest.raises(OutOfMemory, match=r"needs .* GiB .*, 1\.0 GiB are left") as caught:
         session.run(None, {})
     assert "culprit" in caught.value.where
@@ -273,20 +248,21 @@ def test_what_is_larger_than_the_memory_that_is_left_is_not_asked_for(
 BIG = 40 << 20
 """Elements of which several tensors are beyond a limit that is set here, and none beyond a machine's memory."""
 
-HUNGRY = {
-    "result": "y = Exp(x)",
-    "between": "a = Exp(x) \n t = Transpose<perm = [1, 0]>(a) \n b = Softmax<axis = 1>(t) \n y = ReduceSum(b)",
-    "sum": "y = ReduceSum(x)",
-}
-CASES = [*((kind, target) for kind in ("result", "between") for target in TARGETS), ("sum", "reference")]
-"""The oracle sums up in f64 and makes its inputs such; `cpu` makes nothing large for a sum."""
 
-
-@pytest.mark.parametrize(("kind", "target"), CASES)
+@pytest.mark.parametrize("kind", HUNGRY)
 def test_sizes_that_a_run_tells_are_compared_with_what_is_left(
-    kind: str, target: str, monkeypatch: pytest.MonkeyPatch
+    kind: str, target_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = session_of(f"g (float[n, m] x) => (y) {{ {HUNGRY[kind]} }}", target)
+    hungry(HUNGRY[kind], target_name, monkeypatch)
+
+
+def test_the_oracle_sums_up_in_f64_and_makes_its_inputs_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    hungry("y = ReduceSum(x)", "reference", monkeypatch)
+
+
+def hungry(body: str, target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run a body that needs more than is left, between two runs that need little."""
+    session = session_of(f"g (float[n, m] x) => (y) {{ {body} }}", target)
     small, large = np.zeros((3, 4), np.float32), np.lib.stride_tricks.as_strided(X, (4, BIG // 4), (0, 0))
     expected = session.run({"x": small})["y"]
     told = list[int]()
@@ -301,19 +277,6 @@ def test_sizes_that_a_run_tells_are_compared_with_what_is_left(
     assert not told, "small runs do not look"
 
 
-def test_memory_that_a_session_has_already_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = f"g (float[n, m] x) => (y) {{ {HUNGRY['between']} }}"
-    session = session_of(text, "cpu")
-    large, smaller, larger = (np.zeros((count, 1 << 20), np.float32) for count in (24, 20, 40))
-    session.run({"x": large})
-    monkeypatch.setattr(memory, "free_memory", lambda: 10 << 20)
-    monkeypatch.setattr(memory, "stated", lambda *_: 0)
-    for x in (large, smaller, large):
-        assert session.run({"x": x})["y"].size == 1
-    with pytest.raises(OutOfMemory):
-        session.run({"x": larger})
-
-
 def test_a_loop_that_collects_without_an_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     feeds = {"trip": ENDLESS, "go": np.array(True), "x": X * 0}
     tight = session_of(LOOP, "reference", Limits(tensor_bytes=10_000))
@@ -325,24 +288,6 @@ def test_a_loop_that_collects_without_an_end_is_stopped(monkeypatch: pytest.Monk
     monkeypatch.setattr(memory, "stated", lambda *_: 0)
     with pytest.raises(OutOfMemory, match="what a loop collects"):
         session_of(LOOP, "reference").run(feeds)
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_memory_that_the_system_refuses_is_a_typed_error(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*arguments: Any, **options: Any) -> Any:
-        raise MemoryError("Unable to allocate")
-
-    session = session_of(CHAIN, target)
-    expected = session.run(feeds_of_chain())["y"]
-    with monkeypatch.context() as patched:
-        patched.setattr(np, "empty" if target == "cpu" else "matmul", refuse)
-        if target == "reference":
-            patched.setattr(np, "exp", refuse)
-            session = session_of(CHAIN, target)
-        with pytest.raises(OutOfMemory) as caught:
-            session.run(feeds_of_chain())
-    assert caught.value.where
-    np.testing.assert_array_equal(session_of(CHAIN, target).run(feeds_of_chain())["y"], expected)
 
 
 # --- words
