@@ -274,7 +274,7 @@ def _refuse(target: Any, op: str) -> None:
 
 def _compile_fails(error: type[Exception]) -> Callable[[Any, str], None]:
     def change(target: Any, op: str) -> None:
-        def broken(segment: Any, bodies: Any, disabled: Any) -> Any:
+        def broken(*_: Any, **_named: Any) -> Any:
             raise error(f"the compiler is {_WORDS}")
 
         target.compile = broken
