@@ -133,6 +133,15 @@ def test_losses_of_single_pixels_lie_plainly(order: tuple[int, ...], target_name
     assert strides(mine) == strides(theirs)
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 3, 1, 2), (2, 1, 3, 0)])
+def test_the_logarithm_of_a_sigmoid_lies_plainly(order: tuple[int, ...], target_name: str) -> None:
+    x = torch.randn(2, 3, 4, 5).permute(order)
+    compiled = torch.compile(F.logsigmoid, backend="assay", options={"target": target_name, "cache": False})
+    mine, theirs = compiled(x), F.logsigmoid(x)
+    torch.testing.assert_close(mine, theirs)
+    assert strides(mine) == strides(theirs)
+
+
 def test_a_view_follows_its_argument_wherever_that_lies(target_name: str) -> None:
     """In memory of its own, in the middle of another, and at its end."""
 

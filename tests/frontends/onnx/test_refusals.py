@@ -169,6 +169,19 @@ def test_images_that_are_sampled_have_elements(target_name: str) -> None:
     check(target_name, text, [{"x": np.zeros(x, np.float32), "p": np.zeros(p, np.float32)} for x, p in shapes])
 
 
+@pytest.mark.parametrize("kernel", [1, 2, 3, 4])
+def test_empty_images_are_spread_out(kernel: int, target_name: str) -> None:
+    """By the formula of the standard: onnxruntime refuses what is left of no pixels."""
+    given = f"float[N, 1, H] x, float[1, 1, {kernel}] w"
+    text = f"g ({given}) => (float[] y) {{ y = ConvTranspose <strides = [3], output_padding = [2]> (x, w) }}"
+    feeds = [{"x": np.ones((2, 1, size), np.float32), "w": np.ones((1, 1, kernel), np.float32)} for size in (0, 1, 3)]
+    empty, *others = results(target_name, text, feeds)
+    left = kernel - 1
+    assert np.array_equal(empty[0], np.zeros((2, 1, left), np.float32))
+    for mine, theirs in zip(others, results("onnxruntime", text, feeds[1:]), strict=True):
+        np.testing.assert_allclose(mine[0], theirs[0], rtol=1e-6)
+
+
 def test_one_hot_wants_an_axis(target_name: str) -> None:
     text = "g (int64[] x, int64 d, int64[2] v) => (int64[] y) { y = OneHot (x, d, v) }"
     check(target_name, text, [{"x": np.array(x), "d": np.array(3), "v": np.array([0, 1])} for x in (1, [1])])

@@ -213,7 +213,11 @@ def _kept_axes(attrs: Attrs, inputs: Inputs) -> list[bool]:
 
 
 def _scales_to_the_same(attrs: Attrs, inputs: Inputs) -> bool:
-    return _given(inputs, 2) and bool((inputs[2] != 1).any()) and all(_kept_axes(attrs, inputs))
+    if not _given(inputs, 2):
+        return False
+    kept = _kept_axes(attrs, inputs)
+    scaled = any(same and scale != 1 for same, scale in zip(kept, inputs[2], strict=True))
+    return scaled and (bool(attrs.get("antialias")) or all(kept))
 
 
 def _crops_what_it_keeps(attrs: Attrs, inputs: Inputs) -> bool:

@@ -99,7 +99,7 @@ WHOLE = (
 )
 """Ops that the core table takes apart and that have a core op of their own, which targets fuse, or a better rule."""
 
-PLAIN = ("nll_loss2d_forward", "nll_loss_forward")
+PLAIN = ("log_sigmoid_forward", "nll_loss2d_forward", "nll_loss_forward")
 """Ops whose first result lies plainly in memory in eager, and as some input does if they are taken apart."""
 
 MAGNIFYING = (

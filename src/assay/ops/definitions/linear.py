@@ -390,7 +390,9 @@ def _by_phases(
     taps = [-(-k // s) for k, s in zip(kernel, strides, strict=True)]
     missing = [n * s - k for n, s, k in zip(taps, strides, kernel, strict=True)]
     cropped = [missing[i] - output_padding[i] + pads[i + rank] for i in range(rank)]
-    more = [max(-(crop // s), 0) for crop, s in zip(cropped, strides, strict=True)]
+    may_be_empty = [le(1, size) is not True for size in b.dims(x)[2:]]
+    least = [int(empty and n == 1) for empty, n in zip(may_be_empty, taps, strict=True)]  # a kernel must fit somewhere
+    more = [max(-(crop // s), low) for crop, s, low in zip(cropped, strides, least, strict=True)]
     padded = b.pad(w, (*[0] * (2 + rank), 0, 0, *missing), 0)
     apart = (n for i in range(rank) for n in (taps[i], strides[i]))
     split = b.reshape(padded, (groups, channels // groups, out, *apart))
