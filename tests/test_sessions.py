@@ -129,7 +129,8 @@ def test_options_take_what_their_documentation_says(tmp_path: Path) -> None:
     assert options.disabled_passes == ("fold", "cse")
     assay.load(_saved(tmp_path), options)
     assert any((tmp_path / "kept").rglob("*"))
-    for wrong in ({"cache": 1.5}, {"disabled_passes": "fold"}, {"disabled_passes": 3}):
+    cases: list[dict[str, Any]] = [{"cache": 1.5}, {"disabled_passes": "fold"}, {"disabled_passes": 3}]
+    for wrong in cases:
         with pytest.raises(assay.AssayError, match="takes a value of the kind"):
             assay.SessionOptions(**wrong)
 

@@ -63,8 +63,8 @@ from assay.processes import Worker
 class Here(Worker):
     '''A worker whose service runs in this process, where it can be watched.'''
 
-    def ask(self, request, told=None, **_):
-        return service(".")(request, told)
+    def ask(self, request, on_message=None, **_):
+        return service(".")(request, on_message)
 
 
 supervise.Worker = Here

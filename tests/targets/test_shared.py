@@ -140,7 +140,7 @@ def test_sizes_are_computed_as_dims_are() -> None:
     slots = [sizes.slot(dim) for dim in dims]
     for numbers in ((1, 1), (12, 5), (3, 9), (0, 0)):
         found = sizes.values(numbers)
-        bound = dict(zip(("n", "m"), numbers, strict=True))
+        bound: dict[str, int] = dict(zip(("n", "m"), numbers, strict=True))
         assert [found[slot] for slot in slots] == [evaluate(dim, bound) for dim in dims]
 
 

@@ -201,7 +201,7 @@ def test_barriers_stand_only_where_data_flows(device: VulkanDevice) -> None:
     program = placed_on(TARGET, b.finish("sums", [x], [both]))
     array = np.random.default_rng(3).random((64, 64), np.float32)
     np.testing.assert_allclose(program.run([array])[0], array.sum(0, keepdims=True) + array.sum(1, keepdims=True), 1e-5)
-    executable: Any = program._stages[0].executable
+    executable: Any = program._compiled[0].executable
     (fit,) = executable._fits.values()
     (kept,) = fit.recordings.values()
     assert kept[0].barriers == 1  # the sums do not wait for each other

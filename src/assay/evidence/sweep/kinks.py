@@ -31,7 +31,7 @@ from assay.evidence.compare.edges import undecided
 from assay.evidence.compare.models import NOISE_FACTOR, allowed_error
 from assay.evidence.records import Output
 from assay.evidence.sweep.accuracy import against
-from assay.evidence.sweep.lab import Lab, Operand, Operands, Pin, Pins, TorchRun, edges_of
+from assay.evidence.sweep.lab import Lab, OperandPosition, Operands, Pin, Pins, TorchRun, edges_of
 from assay.evidence.sweep.subjects import Results, Subject
 from assay.frontends.torch.importer import origin_of
 from assay.ir.dtypes import Array
@@ -182,11 +182,11 @@ def _runs(lab: Lab, pins: Pins) -> Runs:
 
 def _pins(modules: Sequence[fx.GraphModule], runs: Runs, mine: Operands) -> tuple[Pins, list[Flip]]:
     """What to take from the target, and where it chose otherwise than f64."""
-    pins: dict[Operand, Pin] = {}
+    pins: dict[OperandPosition, Pin] = {}
     flips: list[Flip] = []
     for index, module in enumerate(modules):
         for edge in edges_of(module):
-            keys = {name: Operand(index, edge.node.name, name) for name in edge.tensors()}
+            keys = {name: OperandPosition(index, edge.node.name, name) for name in edge.tensors()}
             exact = {name: runs.operands[key] for name, key in keys.items()}
             margin = {name: NOISE_FACTOR * runs.noise[key] for name, key in keys.items()}
             known = {name: _as_near(mine[key], exact[name], margin[name]) for name, key in keys.items()}
@@ -210,7 +210,7 @@ def _covers(before: Pins, after: Pins) -> bool:
 def _that_matter(lab: Lab, runs: Runs, flips: Sequence[Flip], judged: Verdicts) -> list[Flip]:
     """The flips that move a result of f64 by more than is allowed, each beside those before it."""
     found: list[Flip] = []
-    pins: dict[Operand, Pin] = {}
+    pins: dict[OperandPosition, Pin] = {}
     before = lab.by_torch(TorchRun(pins, wide=True))[0]
     for flip in flips:
         pins |= {key: pin for key, pin in runs.pins.items() if (key.graph, key.node) == (flip.graph, flip.node)}

@@ -28,7 +28,7 @@ from assay.runtime.torch.backend import Options, compile_graph
 from assay.runtime.torch.graphs import Phase
 
 
-class Operand(NamedTuple):
+class OperandPosition(NamedTuple):
     """An argument of a node with an edge: the number of the graph, the names of node and argument."""
 
     graph: int
@@ -36,7 +36,7 @@ class Operand(NamedTuple):
     name: str
 
 
-Operands = dict[Operand, Array]
+Operands = dict[OperandPosition, Array]
 
 
 class Pin(NamedTuple):
@@ -46,7 +46,7 @@ class Pin(NamedTuple):
     values: Array
 
 
-Pins = Mapping[Operand, Pin]
+Pins = Mapping[OperandPosition, Pin]
 
 
 class Edge(NamedTuple):
@@ -91,7 +91,7 @@ class TorchRun:
     `watch` sees every result.
     """
 
-    pins: Pins = field(default_factory=dict[Operand, Pin])
+    pins: Pins = field(default_factory=dict[OperandPosition, Pin])
     wide: bool = False
     noise: int | None = None
     watch: Watch | None = None
@@ -108,7 +108,7 @@ class _Torch(fx.Interpreter):
     def run_node(self, n: fx.Node) -> Any:
         if n in self._edges:
             for name, operand in self._edges[n].tensors().items():
-                self._pin(Operand(self._index, n.name, name), operand)
+                self._pin(OperandPosition(self._index, n.name, name), operand)
         result = super().run_node(n)
         if self._way.wide:
             result = pytree.tree_map(floats_as(torch.float64), result)
@@ -116,7 +116,7 @@ class _Torch(fx.Interpreter):
             self._way.watch(self._index, n, result)
         return result
 
-    def _pin(self, operand: Operand, node: fx.Node) -> None:
+    def _pin(self, operand: OperandPosition, node: fx.Node) -> None:
         value = self.env[node]
         self._seen[operand] = _wide_array(value)
         pin = self._way.pins.get(operand)
@@ -129,13 +129,13 @@ def _wide_array(tensor: torch.Tensor) -> Array:
     return to_array(tensor.detach().double()).copy()
 
 
-def _showing(module: fx.GraphModule, index: int) -> tuple[fx.GraphModule, list[Operand]]:
+def _showing(module: fx.GraphModule, index: int) -> tuple[fx.GraphModule, list[OperandPosition]]:
     """Graph number `index` with the operands of its nodes with an edge as further results."""
     graph = fx.Graph()
     copies: dict[fx.Node, fx.Node] = {}
     results: Any = graph.graph_copy(module.graph, copies)
     shown = [
-        (Operand(index, edge.node.name, name), copies[node])
+        (OperandPosition(index, edge.node.name, name), copies[node])
         for edge in edges_of(module)
         for name, node in edge.tensors().items()
     ]
@@ -148,7 +148,7 @@ class _Ready(NamedTuple):
 
     module: fx.GraphModule
     compiled: Callable[[list[Any]], list[Any]]
-    shown: Sequence[Operand]
+    shown: Sequence[OperandPosition]
 
 
 class Lab:

@@ -17,7 +17,7 @@ from assay.ir.dtypes import Array, DType
 from assay.targets.vulkan import api
 from assay.targets.vulkan.api import constant, flags, struct
 from assay.targets.vulkan.instance import DEVICE, Features, Instance, Physical, choose, memory_type, open_instance
-from assay.targets.vulkan.memory import Memory, Span
+from assay.targets.vulkan.memory import DeviceMemory, Span
 from assay.targets.vulkan.profile import Profile, restriction
 
 _FOREVER = (1 << 64) - 1
@@ -70,9 +70,11 @@ class VulkanDevice:
         assert kind is not None
         assert host is not None
         common: dict[str, Any] = {"largest": _LARGEST, "wait": self.wait}
-        self.memory = Memory(self.api, self.handle, kind, mapped=both, addressed=addressed, **common)
+        self.memory = DeviceMemory(self.api, self.handle, kind, mapped=both, addressed=addressed, **common)
         self.shared = (
-            self.memory if both else Memory(self.api, self.handle, host, mapped=True, addressed=addressed, **common)
+            self.memory
+            if both
+            else DeviceMemory(self.api, self.handle, host, mapped=True, addressed=addressed, **common)
         )
         """Memory that the host reaches too."""
 

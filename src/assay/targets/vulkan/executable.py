@@ -27,7 +27,7 @@ from assay.targets.shared.views import Storage
 from assay.targets.vulkan.device import VulkanBuffer, VulkanDevice
 from assay.targets.vulkan.memory import ALIGNMENT, Span
 from assay.targets.vulkan.pipelines import Pipelines
-from assay.targets.vulkan.recording import Dispatch, Piece, Place, Recording
+from assay.targets.vulkan.recording import BufferPiece, Dispatch, MemoryPlace, Recording
 from assay.targets.vulkan.registry import KERNELS
 from assay.targets.vulkan.templates import Template
 
@@ -194,13 +194,13 @@ class VulkanExecutable:
         return kept.recording, {**spans, **kept.own}
 
     def _record(self, fit: _Fit, spans: Mapping[Storage, Span], timed: bool) -> Recording:
-        pieces = {storage: Piece(span, 0, span.size) for storage, span in spans.items()}
+        pieces = {storage: BufferPiece(span, 0, span.size) for storage, span in spans.items()}
         for storage, place in fit.places.items():
-            pieces[storage] = Piece(spans[_ARENA], place, fit.bytes[storage])
+            pieces[storage] = BufferPiece(spans[_ARENA], place, fit.bytes[storage])
         dispatches = [
             Dispatch(
                 call.template,
-                tuple(Place(pieces[storage], first, width) for storage, first, width in call.operands),
+                tuple(MemoryPlace(pieces[storage], first, width) for storage, first, width in call.operands),
                 call.numbers,
                 call.writes,
             )

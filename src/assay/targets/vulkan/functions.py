@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from assay.targets.vulkan.shader import Shader, Value
+from assay.targets.vulkan.shader import Shader, ShaderValue
 from assay.targets.vulkan.spirv import Ext
 
 _MANTISSA = {"f32": 23, "f64": 52}
@@ -19,11 +19,11 @@ _SIGNED = {"f32": "i32", "f64": "i64"}
 _SPLIT = {"f32": 2.0**12 + 1, "f64": 2.0**27 + 1}
 
 
-def _terms(value: Value, f32: int, f64: int) -> int:
+def _terms(value: ShaderValue, f32: int, f64: int) -> int:
     return f32 if value.kind == "f32" else f64
 
 
-def _series(x: Value, coefficients: Sequence[float]) -> Value:
+def _series(x: ShaderValue, coefficients: Sequence[float]) -> ShaderValue:
     """A polynomial, its constant term first."""
     s = x.shader
     found = s.value(coefficients[-1], x.kind)
@@ -32,60 +32,60 @@ def _series(x: Value, coefficients: Sequence[float]) -> Value:
     return found
 
 
-def infinity(s: Shader, kind: str) -> Value:
+def infinity(s: Shader, kind: str) -> ShaderValue:
     """∞."""
     return s.value(math.inf, kind)
 
 
-def nan(s: Shader, kind: str) -> Value:
+def nan(s: Shader, kind: str) -> ShaderValue:
     """No number."""
     return s.value(math.nan, kind)
 
 
-def absolute(x: Value) -> Value:
+def absolute(x: ShaderValue) -> ShaderValue:
     """|x|."""
     return x.shader.call(Ext.FAbs, x)
 
 
-def floor(x: Value) -> Value:
+def floor(x: ShaderValue) -> ShaderValue:
     """⌊x⌋."""
     return x.shader.call(Ext.Floor, x)
 
 
-def trunc(x: Value) -> Value:
+def trunc(x: ShaderValue) -> ShaderValue:
     """x without its fraction."""
     return x.shader.call(Ext.Trunc, x)
 
 
-def sqrt(x: Value) -> Value:
+def sqrt(x: ShaderValue) -> ShaderValue:
     """√x."""
     return x.shader.call(Ext.Sqrt, x)
 
 
-def nearest(x: Value) -> Value:
+def nearest(x: ShaderValue) -> ShaderValue:
     """The nearest integer, ties to even."""
     return x.shader.call(Ext.RoundEven, x)
 
 
-def is_infinite(x: Value) -> Value:
+def is_infinite(x: ShaderValue) -> ShaderValue:
     """Whether x is +∞ or −∞."""
     return absolute(x).equals(math.inf)
 
 
-def clamped(x: Value, low: float, high: float) -> Value:
+def clamped(x: ShaderValue, low: float, high: float) -> ShaderValue:
     """x kept within bounds; NaN stays."""
     s = x.shader
     above = s.select(x < low, s.value(low, x.kind), x)
     return s.select(above > high, s.value(high, x.kind), above)
 
 
-def sign_of(x: Value) -> Value:
+def sign_of(x: ShaderValue) -> ShaderValue:
     """The sign bit, in place."""
     s, bits = x.shader, _BITS[x.kind]
     return s.bitcast(x, bits) & (1 << _MANTISSA[x.kind] + (8 if x.kind == "f32" else 11))
 
 
-def with_sign(size: Value, sign: Value) -> Value:
+def with_sign(size: ShaderValue, sign: ShaderValue) -> ShaderValue:
     """|size| with a sign bit as `sign_of` gives it."""
     plain = absolute(size)
     return size.shader.select(sign.differs(0), -plain, plain)
@@ -94,7 +94,7 @@ def with_sign(size: Value, sign: Value) -> Value:
 # --- powers of two
 
 
-def power_of_two(s: Shader, exponent: Value, kind: str) -> Value:
+def power_of_two(s: Shader, exponent: ShaderValue, kind: str) -> ShaderValue:
     """2ⁿ for a normal result; n is i32."""
     shifted = exponent + _BIAS[kind]
     if kind == "f64":
@@ -102,14 +102,14 @@ def power_of_two(s: Shader, exponent: Value, kind: str) -> Value:
     return s.bitcast(shifted << 23, "f32")
 
 
-def scaled(x: Value, exponent: Value) -> Value:
+def scaled(x: ShaderValue, exponent: ShaderValue) -> ShaderValue:
     """x · 2ⁿ, n being i32 and at most twice of what a normal number has."""
     s = x.shader
     half = exponent >> 1
     return x * power_of_two(s, half, x.kind) * power_of_two(s, exponent - half, x.kind)
 
 
-def _parts(x: Value) -> tuple[Value, Value]:
+def _parts(x: ShaderValue) -> tuple[ShaderValue, ShaderValue]:
     """Mantissa within [√½, √2) and exponent (i32) of a positive number, tiny ones too."""
     s, kind = x.shader, x.kind
     digits, least = _MANTISSA[kind], 2.0 ** (1 - _BIAS[kind])
@@ -133,27 +133,27 @@ def _root_half(kind: str) -> int:
 _LN2 = {"f32": (0.693145751953125, 1.42860682030941723212e-6), "f64": (0.6931471803691238, 1.9082149292705877e-10)}
 
 
-def _reduced(x: Value) -> tuple[Value, Value]:
+def _reduced(x: ShaderValue) -> tuple[ShaderValue, ShaderValue]:
     """n and r with x = n · ln 2 + r, |r| ≤ ½ ln 2."""
     s, (high, low) = x.shader, _LN2[x.kind]
     whole = nearest(x * (1 / math.log(2)))
     return s.cast(whole, "i32"), (x - whole * high) - whole * low
 
 
-def _grown(r: Value) -> Value:
+def _grown(r: ShaderValue) -> ShaderValue:
     """eʳ − 1 for small r."""
     count = _terms(r, 8, 15)
     return r * _series(r, [1 / math.factorial(n) for n in range(1, count)])
 
 
-def exp(x: Value) -> Value:
+def exp(x: ShaderValue) -> ShaderValue:
     """eˣ."""
     inside = clamped(x, *((-105.0, 90.0) if x.kind == "f32" else (-750.0, 711.0)))
     n, r = _reduced(inside)
     return scaled(_grown(r) + 1.0, n)
 
 
-def expm1(x: Value) -> Value:
+def expm1(x: ShaderValue) -> ShaderValue:
     """eˣ − 1."""
     s = x.shader
     inside = clamped(x, *((-30.0, 90.0) if x.kind == "f32" else (-50.0, 711.0)))
@@ -167,19 +167,19 @@ def expm1(x: Value) -> Value:
 # --- logarithms
 
 
-def _log_series(q: Value) -> Value:
+def _log_series(q: ShaderValue) -> ShaderValue:
     """(atanh(s) / s − 1) / q for q = s²."""
     return _series(q, [1 / (2 * n + 1) for n in range(1, _terms(q, 5, 12))])
 
 
-def _log_limits(x: Value, found: Value) -> Value:
+def _log_limits(x: ShaderValue, found: ShaderValue) -> ShaderValue:
     s = x.shader
     high = s.select(x.equals(math.inf), x, found)
     zero = s.select(x.equals(0.0), -infinity(s, x.kind), high)
     return s.select((x < 0.0) | s.is_nan(x), nan(s, x.kind), zero)
 
 
-def log(x: Value) -> Value:
+def log(x: ShaderValue) -> ShaderValue:
     """The natural logarithm."""
     s, (high, low) = x.shader, _LN2[x.kind]
     mantissa, exponent = _parts(x)
@@ -190,7 +190,7 @@ def log(x: Value) -> Value:
     return _log_limits(x, found)
 
 
-def log1p(x: Value) -> Value:
+def log1p(x: ShaderValue) -> ShaderValue:
     """log(1 + x)."""
     s = x.shader
     whole = x + 1.0
@@ -204,10 +204,10 @@ def log1p(x: Value) -> Value:
 # --- powers
 
 
-def _product(a: Value, b: Value) -> tuple[Value, Value]:
+def _product(a: ShaderValue, b: ShaderValue) -> tuple[ShaderValue, ShaderValue]:
     """a · b as a rounded product and what it lacks."""
 
-    def halves(x: Value) -> tuple[Value, Value]:
+    def halves(x: ShaderValue) -> tuple[ShaderValue, ShaderValue]:
         wide = x * _SPLIT[x.kind]
         high = wide - (wide - x)
         return high, x - high
@@ -216,7 +216,7 @@ def _product(a: Value, b: Value) -> tuple[Value, Value]:
     return whole, ((a1 * b1 - whole) + a1 * b2 + a2 * b1) + a2 * b2
 
 
-def _log_pair(x: Value) -> tuple[Value, Value]:
+def _log_pair(x: ShaderValue) -> tuple[ShaderValue, ShaderValue]:
     """The logarithm of a positive number as a sum of two."""
     s, (high, low) = x.shader, _LN2[x.kind]
     mantissa, exponent = _parts(x)
@@ -237,13 +237,13 @@ def _log_pair(x: Value) -> tuple[Value, Value]:
     return whole, (top - whole) + bottom
 
 
-def _wide_power(x: Value, y: Value) -> Value:
+def _wide_power(x: ShaderValue, y: ShaderValue) -> ShaderValue:
     """xʸ of positive numbers by way of f64."""
     s = x.shader
     return s.cast(exp(s.cast(y, "f64") * log(s.cast(x, "f64"))), "f32")
 
 
-def _own_power(x: Value, y: Value) -> Value:
+def _own_power(x: ShaderValue, y: ShaderValue) -> ShaderValue:
     """xʸ of positive numbers, the logarithm being carried in two numbers."""
     s, kind = x.shader, x.kind
     high, low = _log_pair(x)
@@ -257,7 +257,7 @@ def _own_power(x: Value, y: Value) -> Value:
     return s.select(absolute(y * high) > limit, beyond, found)
 
 
-def power(x: Value, y: Value) -> Value:
+def power(x: ShaderValue, y: ShaderValue) -> ShaderValue:
     """xʸ."""
     s, kind = x.shader, x.kind
     size = absolute(x)
@@ -285,7 +285,7 @@ _QUARTER = {
 }
 
 
-def _quadrant(x: Value) -> tuple[Value, Value]:
+def _quadrant(x: ShaderValue) -> tuple[ShaderValue, ShaderValue]:
     """n (i32) and r with x = n · ½π + r, |r| ≤ ¼π; f32 by way of f64 where there is one."""
     s = x.shader
     wide = s.cast(x, "f64") if x.kind == "f32" and s.profile.f64 else x
@@ -298,19 +298,19 @@ def _quadrant(x: Value) -> tuple[Value, Value]:
     return s.cast(inside, "i32"), s.cast(rest, x.kind)
 
 
-def _sine(r: Value) -> Value:
+def _sine(r: ShaderValue) -> ShaderValue:
     q = r * r
     odd = [(-1) ** n / math.factorial(2 * n + 1) for n in range(1, _terms(r, 5, 9))]
     return r + r * q * _series(q, odd)
 
 
-def _cosine(r: Value) -> Value:
+def _cosine(r: ShaderValue) -> ShaderValue:
     q = r * r
     even = [(-1) ** n / math.factorial(2 * n) for n in range(2, _terms(r, 6, 10))]
     return 1.0 - (q * 0.5 - q * q * _series(q, even))
 
 
-def _wave(x: Value, ahead: int) -> Value:
+def _wave(x: ShaderValue, ahead: int) -> ShaderValue:
     s = x.shader
     n, r = _quadrant(x)
     n = n + ahead
@@ -319,17 +319,17 @@ def _wave(x: Value, ahead: int) -> Value:
     return s.select(is_infinite(x) | s.is_nan(x), nan(s, x.kind), found)
 
 
-def sin(x: Value) -> Value:
+def sin(x: ShaderValue) -> ShaderValue:
     """The sine."""
     return _wave(x, 0)
 
 
-def cos(x: Value) -> Value:
+def cos(x: ShaderValue) -> ShaderValue:
     """The cosine."""
     return _wave(x, 1)
 
 
-def atan(x: Value) -> Value:
+def atan(x: ShaderValue) -> ShaderValue:
     """The arc tangent."""
     s = x.shader
     size = absolute(x)
@@ -347,7 +347,7 @@ def atan(x: Value) -> Value:
 # --- others
 
 
-def tanh(x: Value) -> Value:
+def tanh(x: ShaderValue) -> ShaderValue:
     """The hyperbolic tangent."""
     s = x.shader
     size = clamped(absolute(x), 0.0, 10.0 if x.kind == "f32" else 22.0)
@@ -388,7 +388,7 @@ _ERFC = (
 """log(erfc(x) / t) + x² for t = 2 / (2 + x), as Chebyshev's polynomials of 4t − 2."""
 
 
-def lacking(size: Value) -> Value:
+def lacking(size: ShaderValue) -> ShaderValue:
     """1 − erf(x) for x ≥ 0, all its digits good."""
     t = 2.0 / (size + 2.0)
     y = t * 4.0 - 2.0
@@ -399,7 +399,7 @@ def lacking(size: Value) -> Value:
     return t * exp((y * b1 + first) * 0.5 - b2 - size * size)
 
 
-def erf(x: Value) -> Value:
+def erf(x: ShaderValue) -> ShaderValue:
     """The error function: its series near 0, else what is lacking to 1."""
     s, size = x.shader, absolute(x)
     scale = 2 / math.sqrt(math.pi)
@@ -408,14 +408,14 @@ def erf(x: Value) -> Value:
     return s.select(s.is_nan(x), x, with_sign(found, sign_of(x)))
 
 
-def sigmoid(x: Value) -> Value:
+def sigmoid(x: ShaderValue) -> ShaderValue:
     """1 / (1 + e⁻ˣ)."""
     s = x.shader
     small = exp(-absolute(x))
     return s.select(x < 0.0, small, s.value(1.0, x.kind)) / (small + 1.0)
 
 
-def remainder(x: Value, y: Value) -> Value:
+def remainder(x: ShaderValue, y: ShaderValue) -> ShaderValue:
     """x − ⌊|x| / |y|⌋ · |y| with the sign of x: exact, by long division."""
     s, kind = x.shader, x.kind
     digits, bits = _MANTISSA[kind], _SIGNED[kind]
@@ -423,7 +423,7 @@ def remainder(x: Value, y: Value) -> Value:
     divisor = s.select(strange, s.value(1.0, kind), absolute(y))
     rest = s.variable(kind, s.select(strange, s.value(0.0, kind), absolute(x)))
 
-    def exponent(value: Value) -> Value:
+    def exponent(value: ShaderValue) -> ShaderValue:
         return s.bitcast(value, bits) >> digits
 
     with s.looping(lambda: rest.get() >= divisor):

@@ -32,7 +32,7 @@ _SERIALS = itertools.count()
 class Block:
     """An allocation of Vulkan's with one buffer over all of it, and its free ranges in order."""
 
-    def __init__(self, memory: Memory, size: int) -> None:
+    def __init__(self, memory: DeviceMemory, size: int) -> None:
         functions, device = memory.functions, memory.device
         self.size, self.serial = size, next(_SERIALS)
         info = struct("BufferCreateInfo", size=size, usage=memory.usage)
@@ -113,8 +113,8 @@ class Span:
         self.block.give(self.offset, self.size, self.used)
 
 
-class Memory:
-    """Memory of one kind. Safe for threads."""
+class DeviceMemory:
+    """Memory of a device, of one kind. Safe for threads."""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from assay.store import Store, digest
 from assay.targets.vulkan import api
 from assay.targets.vulkan.api import constant, flags, struct
 from assay.targets.vulkan.device import VulkanDevice
-from assay.targets.vulkan.shader import Arguments
+from assay.targets.vulkan.shader import KernelArguments
 from assay.targets.vulkan.templates import Template
 
 _FORMAT = "vulkan pipelines 1"
@@ -26,7 +26,7 @@ class Pipeline:
     layout: int
     descriptors: int
     """The layout of its descriptors; 0 if it has none."""
-    arguments: Arguments
+    arguments: KernelArguments
 
 
 class Pipelines:

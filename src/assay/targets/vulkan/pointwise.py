@@ -14,14 +14,14 @@ from assay.targets.shared.loops import Loops
 from assay.targets.shared.pointwise import Elementwise, Writer
 from assay.targets.shared.tensors import dtype_of
 from assay.targets.vulkan import scalar
-from assay.targets.vulkan.shader import Shader, Value, computed_kind
+from assay.targets.vulkan.shader import Shader, ShaderValue, computed_kind
 from assay.targets.vulkan.templates import template
 from assay.targets.vulkan.tiny import TINY, byte_of
 
 _WORDS = {dtypes.f64: "<d", dtypes.f32: "<f", dtypes.f16: "<f", dtypes.bf16: "<f"}
 
 
-class Step(NamedTuple):
+class ScalarStep(NamedTuple):
     """A node of a unit. Its arguments are numbers of earlier values, or literals."""
 
     op: str
@@ -35,12 +35,12 @@ def _unit(unit: Elementwise, loops: Loops) -> Kernel:
     """A unit as a template: every input loaded, every node computed, every result stored."""
     places: dict[Any, int | str] = dict(unit.literals)
     places.update({value: index for index, value in enumerate(unit.inputs)})
-    steps: list[Step] = []
+    steps: list[ScalarStep] = []
     for node in unit.nodes:
         args = tuple(places[value] for value in node.inputs if value is not None)
         result = node.outputs[0]
         dtypes_of = (scalar.main_dtype(node).name, dtype_of(result).name)
-        steps.append(Step(node.op, *dtypes_of, scalar.attributes(node), args))
+        steps.append(ScalarStep(node.op, *dtypes_of, scalar.attributes(node), args))
         places[result] = len(unit.inputs) + len(steps) - 1
     kinds = [dtype_of(value) for value in (*unit.inputs, *unit.kept)]
     kept = tuple(places[value] for value in unit.kept)
@@ -65,7 +65,7 @@ def elementwise(
     *,
     depth: int,
     strides: tuple[int | None, ...],
-    steps: tuple[Step, ...],
+    steps: tuple[ScalarStep, ...],
     kept: tuple[int, ...],
     literal_kinds: tuple[tuple[str, str], ...],
 ) -> None:
@@ -102,9 +102,9 @@ def _known(strides: Sequence[Dim]) -> tuple[int | None, ...]:
     return tuple(stride if stride in (0, 1) else None for stride in strides)  # type: ignore[misc]
 
 
-def element_places(s: Shader, item: Value, depth: int, strides: Sequence[int | None]) -> list[Value]:
+def element_places(s: Shader, item: ShaderValue, depth: int, strides: Sequence[int | None]) -> list[ShaderValue]:
     """Where each operand has the element of an item; the numbers are those of `Loops.numbers`."""
-    column, along = item, list[Value]()
+    column, along = item, list[ShaderValue]()
     if depth:
         rest = item / s.cols
         column = item - rest * s.cols
@@ -113,7 +113,7 @@ def element_places(s: Shader, item: Value, depth: int, strides: Sequence[int | N
             along.insert(0, rest - above * s.number(axis))
             rest = above
         along.insert(0, rest)
-    places: list[Value] = []
+    places: list[ShaderValue] = []
     for operand, stride in enumerate(strides):
         first = depth + operand * (depth + 1)
         place = column * s.number(first + depth) if stride is None else column
@@ -137,7 +137,7 @@ def literal(dtype: DType, value: Any) -> str:
     return f"{dtype.name}:{int(value)}"
 
 
-def literal_value(s: Shader, text: str, kind: str) -> Value:
+def literal_value(s: Shader, text: str, kind: str) -> ShaderValue:
     """The number that a literal stands for."""
     name, _, content = text.partition(":")
     dtype = dtypes.by_name(name)

@@ -18,7 +18,7 @@ from assay.targets.vulkan.pipelines import Pipeline, Pipelines
 from assay.targets.vulkan.templates import Template
 
 
-class Piece(NamedTuple):
+class BufferPiece(NamedTuple):
     """A part of a span: where a buffer of the plan lies."""
 
     span: Span
@@ -26,10 +26,10 @@ class Piece(NamedTuple):
     size: int
 
 
-class Place(NamedTuple):
+class MemoryPlace(NamedTuple):
     """An operand: a piece, the element of it that the operand begins with, and the bytes of an element."""
 
-    piece: Piece
+    piece: BufferPiece
     first: int
     width: int
 
@@ -39,7 +39,7 @@ class Dispatch:
     """A call of a kernel for given sizes; the last `writes` operands are written."""
 
     template: Template
-    operands: tuple[Place, ...]
+    operands: tuple[MemoryPlace, ...]
     numbers: tuple[int, ...]
     writes: int
 
@@ -51,7 +51,7 @@ class _Hazards:
         self._read: list[tuple[int, int, int]] = []
         self._written: list[tuple[int, int, int]] = []
 
-    def note(self, reads: Sequence[Piece], writes: Sequence[Piece]) -> bool:
+    def note(self, reads: Sequence[BufferPiece], writes: Sequence[BufferPiece]) -> bool:
         """Note a dispatch; whether a barrier must come before it."""
         read, written = [_range(each) for each in reads], [_range(each) for each in writes]
         waits = any(
@@ -67,7 +67,7 @@ class _Hazards:
         return waits
 
 
-def _range(piece: Piece) -> tuple[int, int, int]:
+def _range(piece: BufferPiece) -> tuple[int, int, int]:
     begin = piece.span.offset + piece.offset
     return piece.span.buffer, begin, begin + piece.size
 
@@ -85,7 +85,7 @@ class Recording:
         pipelines: Pipelines,
         dispatches: Sequence[Dispatch],
         *,
-        cleared: Piece | None = None,
+        cleared: BufferPiece | None = None,
         timed: bool = False,
     ) -> None:
         """`cleared` is set to 0 first. If `timed`, the time is noted before each dispatch and after the last."""
@@ -147,7 +147,7 @@ class Recording:
 
     # --- commands
 
-    def _record(self, commands: int, dispatches: Sequence[Dispatch], cleared: Piece | None) -> None:
+    def _record(self, commands: int, dispatches: Sequence[Dispatch], cleared: BufferPiece | None) -> None:
         device, functions = self._device, self._device.api
         device.barrier(commands)
         if cleared is not None:
@@ -207,7 +207,7 @@ class Recording:
         if not pipeline.arguments.direct:
             assert self._buffered is not None
             span, starts = self._buffered
-            pieces.append(Piece(span, starts[at], pipeline.arguments.size))
+            pieces.append(BufferPiece(span, starts[at], pipeline.arguments.size))
         infos = [
             struct(
                 "DescriptorBufferInfo",

@@ -19,7 +19,7 @@ from assay.ops.registry import CORE, Tolerance
 from assay.targets.base import limitation
 from assay.targets.shared.tensors import dtype_of
 from assay.targets.vulkan import functions as f
-from assay.targets.vulkan.shader import Shader, Value, bf16_bits, computed_kind, f16_bits, rounded, widened
+from assay.targets.vulkan.shader import Shader, ShaderValue, bf16_bits, computed_kind, f16_bits, rounded, widened
 from assay.targets.vulkan.spirv import WIDTHS, Ext
 from assay.targets.vulkan.tiny import TINY, byte_from, number_of
 
@@ -27,12 +27,12 @@ COMPUTED: frozenset[DType] = frozenset({*INTEGERS, dtypes.boolean, dtypes.f64, d
 """The dtypes that are computed with. Of tiny ones, only `cast` asks for the number."""
 
 Attributes: TypeAlias = Mapping[str, Any]
-Rule: TypeAlias = Callable[..., Value]
+Rule: TypeAlias = Callable[..., ShaderValue]
 """A function of the operands; one with attributes takes those by name."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ScalarRow:
     """An op for each kind of dtype that it is computed in; None: not at all. `work` counts instructions, about."""
 
     floats: Rule | None = None
@@ -44,7 +44,7 @@ class Row:
 # --- integers
 
 
-def wrapped(s: Shader, value: Value, dtype: DType) -> Value:
+def wrapped(s: Shader, value: ShaderValue, dtype: DType) -> ShaderValue:
     """An integer by the lowest bits that its dtype has."""
     if not dtype.is_integer or dtype.bits >= 32:
         return value
@@ -53,11 +53,11 @@ def wrapped(s: Shader, value: Value, dtype: DType) -> Value:
     return (value << 32 - dtype.bits) >> 32 - dtype.bits
 
 
-def _is_signed(x: Value) -> bool:
+def _is_signed(x: ShaderValue) -> bool:
     return x.kind[0] == "i"
 
 
-def _quotient(x: Value, y: Value) -> Value:
+def _quotient(x: ShaderValue, y: ShaderValue) -> ShaderValue:
     """Towards zero; 0 where y is."""
     s = x.shader
     zero = y.equals(0)
@@ -68,19 +68,19 @@ def _quotient(x: Value, y: Value) -> Value:
     return s.select(zero, s.value(0, x.kind), s.select(minus, s.value(0, x.kind) - x, found))
 
 
-def _truncated_rest(x: Value, y: Value) -> Value:
+def _truncated_rest(x: ShaderValue, y: ShaderValue) -> ShaderValue:
     s = x.shader
     return s.select(y.equals(0), s.value(0, x.kind), x - _quotient(x, y) * y)
 
 
-def _floored_rest(x: Value, y: Value) -> Value:
+def _floored_rest(x: ShaderValue, y: ShaderValue) -> ShaderValue:
     s, rest = x.shader, _truncated_rest(x, y)
     if not _is_signed(x):
         return rest
     return s.select(rest.differs(0) & ((rest < 0) ^ (y < 0)), rest + y, rest)
 
 
-def _int_power(x: Value, y: Value) -> Value:
+def _int_power(x: ShaderValue, y: ShaderValue) -> ShaderValue:
     s, kind = x.shader, x.kind
     unsigned = "u" + kind[1:]
     size = s.bitcast(s.select(y < 0, s.value(0, kind) - y, y), unsigned) if _is_signed(y) else y
@@ -96,7 +96,7 @@ def _int_power(x: Value, y: Value) -> Value:
     return s.select((y >= 0) | units, found.get(), s.value(0, kind))
 
 
-def _gcd(x: Value, y: Value) -> Value:
+def _gcd(x: ShaderValue, y: ShaderValue) -> ShaderValue:
     s, kind = x.shader, x.kind
     a, b = (s.variable(kind, _int_size(each)) for each in (x, y))
     with s.looping(lambda: b.get().differs(0)):
@@ -106,15 +106,15 @@ def _gcd(x: Value, y: Value) -> Value:
     return a.get()
 
 
-def _int_size(x: Value) -> Value:
+def _int_size(x: ShaderValue) -> ShaderValue:
     return x.shader.select(x < 0, x.shader.value(0, x.kind) - x, x) if _is_signed(x) else x
 
 
-def _lcm(x: Value, y: Value) -> Value:
+def _lcm(x: ShaderValue, y: ShaderValue) -> ShaderValue:
     return _int_size(x) * _quotient(_int_size(y), _gcd(x, y))
 
 
-def _shift(x: Value, y: Value, *, left: bool, bits: int) -> Value:
+def _shift(x: ShaderValue, y: ShaderValue, *, left: bool, bits: int) -> ShaderValue:
     s = x.shader
     count = s.bitcast(y, "u" + y.kind[1:])
     inside = count < bits
@@ -125,7 +125,7 @@ def _shift(x: Value, y: Value, *, left: bool, bits: int) -> Value:
     return s.select(inside, x << bounded if left else x >> bounded, s.value(0, x.kind))
 
 
-def _int_sign(x: Value) -> Value:
+def _int_sign(x: ShaderValue) -> ShaderValue:
     s = x.shader
     return s.cast(x > 0, x.kind) - s.cast(x < 0, x.kind) if _is_signed(x) else s.cast(x > 0, x.kind)
 
@@ -133,57 +133,57 @@ def _int_sign(x: Value) -> Value:
 # --- floats
 
 
-def _float_sign(x: Value) -> Value:
+def _float_sign(x: ShaderValue) -> ShaderValue:
     s = x.shader
     return s.select(s.is_nan(x), x, s.cast(x > 0.0, x.kind) - s.cast(x < 0.0, x.kind))
 
 
-def _float_min(x: Value, y: Value) -> Value:
+def _float_min(x: ShaderValue, y: ShaderValue) -> ShaderValue:
     s = x.shader
     return s.select(s.is_nan(x) | (x < y), x, y)
 
 
-def _float_max(x: Value, y: Value) -> Value:
+def _float_max(x: ShaderValue, y: ShaderValue) -> ShaderValue:
     s = x.shader
     return s.select(s.is_nan(x) | (x > y), x, y)
 
 
-def _float_mod(x: Value, y: Value) -> Value:
+def _float_mod(x: ShaderValue, y: ShaderValue) -> ShaderValue:
     """The remainder with the sign of y."""
     s, rest = x.shader, f.remainder(x, y)
     moved = s.select(rest.differs(0.0) & ((rest < 0.0) ^ (y < 0.0)), rest + y, rest)
     return s.select(rest.equals(0.0), f.with_sign(rest, f.sign_of(y)), moved)
 
 
-def _relu(x: Value) -> Value:
+def _relu(x: ShaderValue) -> ShaderValue:
     s = x.shader
     return s.select(x <= s.value(0, x.kind), s.value(0, x.kind), x)
 
 
-def _elu(x: Value, *, alpha: float, gamma: float) -> Value:
+def _elu(x: ShaderValue, *, alpha: float, gamma: float) -> ShaderValue:
     return x.shader.select(x < 0.0, f.expm1(x) * alpha, x) * gamma
 
 
-def _softplus(x: Value) -> Value:
+def _softplus(x: ShaderValue) -> ShaderValue:
     s = x.shader
     return s.select(x > 0.0, x, s.value(0.0, x.kind)) + f.log1p(f.exp(-f.absolute(x)))
 
 
-def _gelu(x: Value) -> Value:
+def _gelu(x: ShaderValue) -> ShaderValue:
     lacks = f.lacking(f.absolute(x) * math.sqrt(0.5))
     return x * 0.5 * x.shader.select(x < 0.0, lacks, 2.0 - lacks)
 
 
-def _gelu_tanh(x: Value) -> Value:
+def _gelu_tanh(x: ShaderValue) -> ShaderValue:
     inner = (x + x * x * x * 0.044715) * math.sqrt(2 / math.pi)
     return x * 0.5 * (f.tanh(inner) + 1.0)
 
 
-def _one(rule: Callable[[Value], Value]) -> Rule:
+def _one(rule: Callable[[ShaderValue], ShaderValue]) -> Rule:
     return rule
 
 
-def _two(rule: Callable[[Value, Value], Value]) -> Rule:
+def _two(rule: Callable[[ShaderValue, ShaderValue], ShaderValue]) -> Rule:
     return rule
 
 
@@ -195,97 +195,99 @@ def _compared(sign: str) -> Rule:
     return _two(lambda x, y: x.shader.comparison(sign, x, y))
 
 
-def _leaky(x: Value, *, slope: float) -> Value:
+def _leaky(x: ShaderValue, *, slope: float) -> ShaderValue:
     return x.shader.select(x < 0.0, x * slope, x)
 
 
-def _sloped(x: Value, y: Value) -> Value:
+def _sloped(x: ShaderValue, y: ShaderValue) -> ShaderValue:
     return x.shader.select(x < x.shader.value(0, x.kind), x * y, x)
 
 
-def _square(x: Value) -> Value:
+def _square(x: ShaderValue) -> ShaderValue:
     return x * x
 
 
-def _invert(x: Value) -> Value:
+def _invert(x: ShaderValue) -> ShaderValue:
     return ~x
 
 
-def _comparison(sign: str, boolean: bool = False) -> Row:
+def _comparison(sign: str, boolean: bool = False) -> ScalarRow:
     rule = _compared(sign)
-    return Row(rule, rule, rule if boolean else None)
+    return ScalarRow(rule, rule, rule if boolean else None)
 
 
-def _chosen(condition: Value, x: Value, y: Value) -> Value:
+def _chosen(condition: ShaderValue, x: ShaderValue, y: ShaderValue) -> ShaderValue:
     return x.shader.select(condition, x, y)
 
 
-_ROWS: dict[str, Row] = {
-    "neg": Row(_one(lambda x: -x), _one(lambda x: x.shader.value(0, x.kind) - x)),
-    "abs": Row(f.absolute, _int_size),
-    "sign": Row(_float_sign, _int_sign),
-    "bit_not": Row(None, _invert, _invert),
-    "floor": Row(f.floor),
-    "ceil": Row(_one(lambda x: x.shader.call(Ext.Ceil, x))),
-    "trunc": Row(f.trunc),
-    "round": Row(f.nearest),
-    "sqrt": Row(f.sqrt, work=4),
-    "rsqrt": Row(_one(lambda x: 1.0 / f.sqrt(x)), work=8),
-    "reciprocal": Row(_one(lambda x: 1.0 / x), work=4),
-    "square": Row(_square, _square),
-    "relu": Row(_relu, _relu),
-    "exp": Row(f.exp, work=20),
-    "expm1": Row(f.expm1, work=30),
-    "log": Row(f.log, work=25),
-    "log1p": Row(f.log1p, work=40),
-    "sin": Row(f.sin, work=40),
-    "cos": Row(f.cos, work=40),
-    "atan": Row(f.atan, work=40),
-    "tanh": Row(f.tanh, work=35),
-    "erf": Row(f.erf, work=70),
-    "sigmoid": Row(f.sigmoid, work=25),
-    "silu": Row(_one(lambda x: x * f.sigmoid(x)), work=26),
-    "softplus": Row(_softplus, work=60),
-    "gelu": Row(_gelu, work=75),
-    "gelu_tanh": Row(_gelu_tanh, work=40),
-    "elu": Row(_elu, work=35),
-    "leaky_relu": Row(_leaky),
-    "add": Row(_arithmetic("+"), _arithmetic("+")),
-    "sub": Row(_arithmetic("-"), _arithmetic("-")),
-    "mul": Row(_arithmetic("*"), _arithmetic("*")),
-    "div": Row(_arithmetic("/"), _quotient, work=4),
-    "mod": Row(_float_mod, _floored_rest, work=30),
-    "fmod": Row(f.remainder, _truncated_rest, work=30),
-    "pow": Row(f.power, _int_power, work=100),
-    "min": Row(_float_min, _two(lambda x, y: x.shader.least(x, y))),
-    "max": Row(_float_max, _two(lambda x, y: x.shader.greatest(x, y))),
-    "prelu": Row(_sloped, _sloped),
-    "bit_and": Row(None, _arithmetic("&"), _arithmetic("&")),
-    "bit_or": Row(None, _arithmetic("|"), _arithmetic("|")),
-    "bit_xor": Row(None, _arithmetic("^"), _arithmetic("^")),
+_ROWS: dict[str, ScalarRow] = {
+    "neg": ScalarRow(_one(lambda x: -x), _one(lambda x: x.shader.value(0, x.kind) - x)),
+    "abs": ScalarRow(f.absolute, _int_size),
+    "sign": ScalarRow(_float_sign, _int_sign),
+    "bit_not": ScalarRow(None, _invert, _invert),
+    "floor": ScalarRow(f.floor),
+    "ceil": ScalarRow(_one(lambda x: x.shader.call(Ext.Ceil, x))),
+    "trunc": ScalarRow(f.trunc),
+    "round": ScalarRow(f.nearest),
+    "sqrt": ScalarRow(f.sqrt, work=4),
+    "rsqrt": ScalarRow(_one(lambda x: 1.0 / f.sqrt(x)), work=8),
+    "reciprocal": ScalarRow(_one(lambda x: 1.0 / x), work=4),
+    "square": ScalarRow(_square, _square),
+    "relu": ScalarRow(_relu, _relu),
+    "exp": ScalarRow(f.exp, work=20),
+    "expm1": ScalarRow(f.expm1, work=30),
+    "log": ScalarRow(f.log, work=25),
+    "log1p": ScalarRow(f.log1p, work=40),
+    "sin": ScalarRow(f.sin, work=40),
+    "cos": ScalarRow(f.cos, work=40),
+    "atan": ScalarRow(f.atan, work=40),
+    "tanh": ScalarRow(f.tanh, work=35),
+    "erf": ScalarRow(f.erf, work=70),
+    "sigmoid": ScalarRow(f.sigmoid, work=25),
+    "silu": ScalarRow(_one(lambda x: x * f.sigmoid(x)), work=26),
+    "softplus": ScalarRow(_softplus, work=60),
+    "gelu": ScalarRow(_gelu, work=75),
+    "gelu_tanh": ScalarRow(_gelu_tanh, work=40),
+    "elu": ScalarRow(_elu, work=35),
+    "leaky_relu": ScalarRow(_leaky),
+    "add": ScalarRow(_arithmetic("+"), _arithmetic("+")),
+    "sub": ScalarRow(_arithmetic("-"), _arithmetic("-")),
+    "mul": ScalarRow(_arithmetic("*"), _arithmetic("*")),
+    "div": ScalarRow(_arithmetic("/"), _quotient, work=4),
+    "mod": ScalarRow(_float_mod, _floored_rest, work=30),
+    "fmod": ScalarRow(f.remainder, _truncated_rest, work=30),
+    "pow": ScalarRow(f.power, _int_power, work=100),
+    "min": ScalarRow(_float_min, _two(lambda x, y: x.shader.least(x, y))),
+    "max": ScalarRow(_float_max, _two(lambda x, y: x.shader.greatest(x, y))),
+    "prelu": ScalarRow(_sloped, _sloped),
+    "bit_and": ScalarRow(None, _arithmetic("&"), _arithmetic("&")),
+    "bit_or": ScalarRow(None, _arithmetic("|"), _arithmetic("|")),
+    "bit_xor": ScalarRow(None, _arithmetic("^"), _arithmetic("^")),
     "eq": _comparison("==", True),
     "ne": _comparison("!=", True),
     "lt": _comparison("<"),
     "le": _comparison("<="),
     "gt": _comparison(">"),
     "ge": _comparison(">="),
-    "where": Row(_chosen, _chosen, _chosen),
-    "is_nan": Row(_one(lambda x: x.shader.is_nan(x))),
-    "is_inf": Row(f.is_infinite),
-    "sign_bit": Row(_one(lambda x: f.sign_of(x).differs(0))),
-    "copysign": Row(_two(lambda x, y: f.with_sign(x, f.sign_of(y)))),
-    "gcd": Row(None, _gcd, work=200),
-    "lcm": Row(None, _lcm, work=200),
+    "where": ScalarRow(_chosen, _chosen, _chosen),
+    "is_nan": ScalarRow(_one(lambda x: x.shader.is_nan(x))),
+    "is_inf": ScalarRow(f.is_infinite),
+    "sign_bit": ScalarRow(_one(lambda x: f.sign_of(x).differs(0))),
+    "copysign": ScalarRow(_two(lambda x, y: f.with_sign(x, f.sign_of(y)))),
+    "gcd": ScalarRow(None, _gcd, work=200),
+    "lcm": ScalarRow(None, _lcm, work=200),
 }
 
 
-def _column(row: Row, dtype: DType) -> Rule | None:
+def _column(row: ScalarRow, dtype: DType) -> Rule | None:
     if dtype.is_float:
         return row.floats
     return row.boolean if dtype is dtypes.boolean else row.integer
 
 
-def _from_row(s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[Value]) -> Value:
+def _from_row(
+    s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[ShaderValue]
+) -> ShaderValue:
     rule = _column(_ROWS[op], dtype)
     assert rule is not None
     found = rule(*args, **attrs)
@@ -298,12 +300,12 @@ def _from_row(s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes
 
 
 def _shifted(
-    s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[Value], *, left: bool
-) -> Value:
+    s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[ShaderValue], *, left: bool
+) -> ShaderValue:
     return wrapped(s, _shift(*args, left=left, bits=dtype.bits), result)
 
 
-def _clip(s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[Value]) -> Value:
+def _clip(s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[ShaderValue]) -> ShaderValue:
     value, *bounds = args
     for name, bound in zip(attrs["given"], bounds, strict=True):
         rule = _column(_ROWS[name], dtype)
@@ -312,7 +314,7 @@ def _clip(s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes, ar
     return value
 
 
-def _cast(s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[Value]) -> Value:
+def _cast(s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[ShaderValue]) -> ShaderValue:
     (value,) = args
     if dtype is result:
         return value
@@ -335,7 +337,7 @@ def _cast(s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes, ar
     return wrapped(s, s.cast(value, kind), result)
 
 
-def _to_odd(s: Shader, value: Value) -> Value:
+def _to_odd(s: Shader, value: ShaderValue) -> ShaderValue:
     """An f64 as an f32 that a further rounding rounds right: cut off, its last bit set if anything was lost."""
     near = s.cast(value, "f32")
     back, bits = s.cast(near, "f64"), s.bitcast(near, "u32")
@@ -344,7 +346,7 @@ def _to_odd(s: Shader, value: Value) -> Value:
     return s.bitcast(odd, "f32")
 
 
-def _whole(s: Shader, value: Value, kind: str) -> Value:
+def _whole(s: Shader, value: ShaderValue, kind: str) -> ShaderValue:
     """A float without its fraction, as NumPy has it where it fits; what does not is the lowest bits of what would."""
     if kind in ("i64", "u64"):
         high = (value >= 2.0**63) if kind == "u64" else s.value(False, "bool")
@@ -362,7 +364,9 @@ def _whole(s: Shader, value: Value, kind: str) -> Value:
     return s.bitcast(s.cast(low, "i32"), kind)
 
 
-def _bitcast(s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[Value]) -> Value:
+def _bitcast(
+    s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[ShaderValue]
+) -> ShaderValue:
     (value,) = args
     bits = _TO_BITS[dtype](s, value) if dtype in _TO_BITS else value
     if result is dtypes.boolean:
@@ -375,8 +379,8 @@ def _bitcast(s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes,
     return s.bitcast(bits, kind)
 
 
-_TO_BITS: dict[DType, Callable[[Shader, Value], Value]] = {dtypes.f16: f16_bits, dtypes.bf16: bf16_bits}
-_FUNCTIONS: dict[str, Callable[..., Value]] = {
+_TO_BITS: dict[DType, Callable[[Shader, ShaderValue], ShaderValue]] = {dtypes.f16: f16_bits, dtypes.bf16: bf16_bits}
+_FUNCTIONS: dict[str, Callable[..., ShaderValue]] = {
     "clip": _clip,
     "cast": _cast,
     "bitcast": _bitcast,
@@ -409,7 +413,7 @@ def attributes(node: Node) -> tuple[tuple[str, Any], ...]:
     return tuple((name, value) for name, value in node.attrs.items() if type(value) in (int, float, bool, str))
 
 
-def applied(s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[Value]) -> Value:
+def applied(s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[ShaderValue]) -> ShaderValue:
     """The result of an op that `LIMITATIONS` leave; `args` are the inputs that there are."""
     return _FUNCTIONS.get(op, _from_row)(s, op, dtype, result, attrs, args)
 

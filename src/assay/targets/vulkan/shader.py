@@ -1,8 +1,8 @@
 """The language that kernels are written in: typed values with Python's operators, loops and branches as `with`.
 
 A kernel is a Python function that is given a `Shader` and calls it; what it does becomes SPIR-V. Kernels read and
-write `Operand`s by the index of an element and read `number`s, which are u32. How these reach the device (addresses or
-descriptors, push constants or a buffer) is `Arguments`' business.
+write `TensorOperand`s by the index of an element and read `number`s, which are u32. How these reach the device
+(addresses or descriptors, push constants or a buffer) is `KernelArguments`' business.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from assay.ir.dtypes import DType
 from assay.targets.vulkan.profile import Profile
 from assay.targets.vulkan.spirv import WIDTHS, Builtin, Capability, Ext, Module, Op, StorageClass
 
-Number: TypeAlias = "Value | int | float | bool"
+Number: TypeAlias = "ShaderValue | int | float | bool"
 
 _ARITHMETIC = {
     "+": (Op.FAdd, Op.IAdd, Op.IAdd),
@@ -70,7 +70,7 @@ def computed_kind(dtype: DType) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class KernelArguments:
     """How what a kernel is told lies in memory: places of operands, then numbers; as push constants if they fit."""
 
     operands: int
@@ -105,7 +105,7 @@ class Arguments:
         return packing.pack(f"<{self.operands}{letter}{self.numbers}I", *places, *whole)
 
 
-class Value:
+class ShaderValue:
     """A value of a kernel, known when it runs."""
 
     __slots__ = ("id", "kind", "shader")
@@ -113,73 +113,73 @@ class Value:
     def __init__(self, shader: Shader, number: int, kind: str) -> None:
         self.shader, self.id, self.kind = shader, number, kind
 
-    def __add__(self, other: Number) -> Value:
+    def __add__(self, other: Number) -> ShaderValue:
         return self.shader.arithmetic("+", self, other)
 
-    def __radd__(self, other: Number) -> Value:
+    def __radd__(self, other: Number) -> ShaderValue:
         return self.shader.arithmetic("+", other, self)
 
-    def __sub__(self, other: Number) -> Value:
+    def __sub__(self, other: Number) -> ShaderValue:
         return self.shader.arithmetic("-", self, other)
 
-    def __rsub__(self, other: Number) -> Value:
+    def __rsub__(self, other: Number) -> ShaderValue:
         return self.shader.arithmetic("-", other, self)
 
-    def __mul__(self, other: Number) -> Value:
+    def __mul__(self, other: Number) -> ShaderValue:
         return self.shader.arithmetic("*", self, other)
 
-    def __rmul__(self, other: Number) -> Value:
+    def __rmul__(self, other: Number) -> ShaderValue:
         return self.shader.arithmetic("*", other, self)
 
-    def __truediv__(self, other: Number) -> Value:
+    def __truediv__(self, other: Number) -> ShaderValue:
         return self.shader.arithmetic("/", self, other)
 
-    def __rtruediv__(self, other: Number) -> Value:
+    def __rtruediv__(self, other: Number) -> ShaderValue:
         return self.shader.arithmetic("/", other, self)
 
-    def __mod__(self, other: Number) -> Value:
+    def __mod__(self, other: Number) -> ShaderValue:
         return self.shader.arithmetic("%", self, other)
 
-    def __and__(self, other: Number) -> Value:
+    def __and__(self, other: Number) -> ShaderValue:
         return self.shader.arithmetic("&", self, other)
 
-    def __or__(self, other: Number) -> Value:
+    def __or__(self, other: Number) -> ShaderValue:
         return self.shader.arithmetic("|", self, other)
 
-    def __xor__(self, other: Number) -> Value:
+    def __xor__(self, other: Number) -> ShaderValue:
         return self.shader.arithmetic("^", self, other)
 
-    def __lshift__(self, other: Number) -> Value:
+    def __lshift__(self, other: Number) -> ShaderValue:
         return self.shader.arithmetic("<<", self, other)
 
-    def __rshift__(self, other: Number) -> Value:
+    def __rshift__(self, other: Number) -> ShaderValue:
         return self.shader.arithmetic(">>", self, other)
 
-    def __lt__(self, other: Number) -> Value:
+    def __lt__(self, other: Number) -> ShaderValue:
         return self.shader.comparison("<", self, other)
 
-    def __le__(self, other: Number) -> Value:
+    def __le__(self, other: Number) -> ShaderValue:
         return self.shader.comparison("<=", self, other)
 
-    def __gt__(self, other: Number) -> Value:
+    def __gt__(self, other: Number) -> ShaderValue:
         return self.shader.comparison(">", self, other)
 
-    def __ge__(self, other: Number) -> Value:
+    def __ge__(self, other: Number) -> ShaderValue:
         return self.shader.comparison(">=", self, other)
 
-    def equals(self, other: Number) -> Value:
+    def equals(self, other: Number) -> ShaderValue:
         """Whether both are the same number."""
         return self.shader.comparison("==", self, other)
 
-    def differs(self, other: Number) -> Value:
+    def differs(self, other: Number) -> ShaderValue:
         """Whether they are not."""
         return self.shader.comparison("!=", self, other)
 
-    def __neg__(self) -> Value:
+    def __neg__(self) -> ShaderValue:
         op = Op.FNegate if self.kind[0] == "f" else Op.SNegate
         return self.shader.made(op, self.kind, self)
 
-    def __invert__(self) -> Value:
+    def __invert__(self) -> ShaderValue:
         return self.shader.made(Op.LogicalNot if self.kind == "bool" else Op.Not, self.kind, self)
 
     def __bool__(self) -> bool:
@@ -188,8 +188,8 @@ class Value:
 
 def _kind_of(a: Number, b: Number) -> str:
     """The kind of the one that is a value."""
-    found = a if isinstance(a, Value) else b
-    assert isinstance(found, Value)
+    found = a if isinstance(a, ShaderValue) else b
+    assert isinstance(found, ShaderValue)
     return found.kind
 
 
@@ -202,10 +202,10 @@ class Variable:
         self._shader, self._kind, self._id = shader, kind, shader.module.local(kind)
         self.set(start)
 
-    def get(self) -> Value:
+    def get(self) -> ShaderValue:
         """What it holds now."""
         kind = self._shader.module.type(self._kind)
-        return Value(self._shader, self._shader.module.emit(Op.Load, kind, self._id), self._kind)
+        return ShaderValue(self._shader, self._shader.module.emit(Op.Load, kind, self._id), self._kind)
 
     def set(self, value: Number) -> None:
         """Give it another value."""
@@ -216,7 +216,7 @@ class Variable:
         self.set(self.get() + value)
 
 
-class Table:
+class LookupTable:
     """Numbers by index, of the invocation or of its workgroup."""
 
     def __init__(self, shader: Shader, variable: int, storage: StorageClass, kind: str) -> None:
@@ -227,17 +227,17 @@ class Table:
         pointer = module.pointer(self._storage, module.type(self._kind))
         return module.emit(Op.AccessChain, pointer, self._id, self._shader.value(index, "u32").id)
 
-    def load(self, index: Number) -> Value:
+    def load(self, index: Number) -> ShaderValue:
         """The number at an index."""
         module = self._shader.module
-        return Value(self._shader, module.emit(Op.Load, module.type(self._kind), self._place(index)), self._kind)
+        return ShaderValue(self._shader, module.emit(Op.Load, module.type(self._kind), self._place(index)), self._kind)
 
-    def store(self, index: Number, value: Value) -> None:
+    def store(self, index: Number, value: ShaderValue) -> None:
         """Put a number there."""
         self._shader.module.do(Op.Store, self._place(index), value.id)
 
 
-class Operand:
+class TensorOperand:
     """A tensor in memory, as elements of a dtype in a row."""
 
     def __init__(self, shader: Shader, index: int, dtype: DType) -> None:
@@ -262,21 +262,21 @@ class Operand:
     def _access(self) -> tuple[int, ...]:
         return (2, WIDTHS[self._stored] // 8) if self._storage is StorageClass.ADDRESS else ()
 
-    def bits(self, index: Number) -> Value:
+    def bits(self, index: Number) -> ShaderValue:
         """An element as it lies in memory."""
         module = self.shader.module
         kind = module.type(self._stored)
-        return Value(self.shader, module.emit(Op.Load, kind, self._place(index), *self._access()), self._stored)
+        return ShaderValue(self.shader, module.emit(Op.Load, kind, self._place(index), *self._access()), self._stored)
 
-    def put_bits(self, index: Number, value: Value) -> None:
+    def put_bits(self, index: Number, value: ShaderValue) -> None:
         """Put an element there as it is."""
         self.shader.module.do(Op.Store, self._place(index), value.id, *self._access())
 
-    def load(self, index: Number) -> Value:
+    def load(self, index: Number) -> ShaderValue:
         """An element as a value that is computed with."""
         return widened(self.shader, self.bits(index), self.dtype)
 
-    def store(self, index: Number, value: Value) -> None:
+    def store(self, index: Number, value: ShaderValue) -> None:
         """Put a value there, which `rounded` has made one of the dtype."""
         self.put_bits(index, narrowed(self.shader, value, self.dtype))
 
@@ -289,9 +289,9 @@ class Shader:
         self.module = Module(local_size, addresses=profile.addresses, keeps_special=profile.keeps_special)
         self.exact = True
         """Whether each float operation is rounded by itself; sums of products may do without."""
-        self.arguments = Arguments(len(operands), numbers, profile.addresses, profile.push_bytes)
+        self.arguments = KernelArguments(len(operands), numbers, profile.addresses, profile.push_bytes)
         self._held = self._argument_memory()
-        self.operands = [Operand(self, index, dtype) for index, dtype in enumerate(operands)]
+        self.operands = [TensorOperand(self, index, dtype) for index, dtype in enumerate(operands)]
 
     # --- what the kernel is told
 
@@ -309,14 +309,14 @@ class Shader:
         offsets += [width * arguments.operands + 4 * at for at in range(arguments.numbers)]
         return module.push([*places, *[word] * arguments.numbers], offsets) if offsets else 0
 
-    def _pushed(self, holder: int, kind: int, member: int) -> Value:
+    def _pushed(self, holder: int, kind: int, member: int) -> ShaderValue:
         module = self.module
         place = module.emit(
             Op.AccessChain, module.pointer(StorageClass.PUSH, kind), holder, module.constant("u32", member)
         )
-        return Value(self, module.emit(Op.Load, kind, place), "u32")
+        return ShaderValue(self, module.emit(Op.Load, kind, place), "u32")
 
-    def argument(self, index: int) -> Value:
+    def argument(self, index: int) -> ShaderValue:
         """The argument at an index, counting operands and numbers alike; of operands, only offsets are arguments."""
         arguments, module = self.arguments, self.module
         if arguments.direct:
@@ -324,13 +324,13 @@ class Shader:
         word = index + (arguments.operands if arguments.addresses else 0)
         return self._word(word)
 
-    def _word(self, index: int) -> Value:
+    def _word(self, index: int) -> ShaderValue:
         """A word of the buffer of arguments."""
         module, addresses = self.module, self.arguments.addresses
         storage = StorageClass.ADDRESS if addresses else StorageClass.BUFFER
         zero, at, word = module.constant("u32", 0), module.constant("u32", index), module.type("u32")
         place = module.emit(Op.AccessChain, module.pointer(storage, word), self._held, zero, at)
-        return Value(self, module.emit(Op.Load, word, place, *((2, 4) if addresses else ())), "u32")
+        return ShaderValue(self, module.emit(Op.Load, word, place, *((2, 4) if addresses else ())), "u32")
 
     def address(self, index: int, stored: str) -> int:
         """The address of an operand, as one of elements."""
@@ -343,33 +343,33 @@ class Shader:
         return module.emit(Op.ConvertUToPtr, module.address_type(stored), place.id)
 
     @property
-    def rows(self) -> Value:
+    def rows(self) -> ShaderValue:
         """The rows of the kernel's grid, in grains."""
         return self.argument(self.arguments.operands)
 
     @property
-    def cols(self) -> Value:
+    def cols(self) -> ShaderValue:
         """The columns of the kernel's grid, in grains."""
         return self.argument(self.arguments.operands + 1)
 
-    def number(self, index: int) -> Value:
+    def number(self, index: int) -> ShaderValue:
         """A number that the kernel is told: u32."""
         return self.argument(self.arguments.operands + 2 + index)
 
     # --- values
 
-    def value(self, number: Number, kind: str) -> Value:
+    def value(self, number: Number, kind: str) -> ShaderValue:
         """A number as a value of a type."""
-        if isinstance(number, Value):
+        if isinstance(number, ShaderValue):
             assert number.kind == kind, f"{number.kind} is no {kind}"
             return number
-        return Value(self, self.module.constant(kind, number), kind)
+        return ShaderValue(self, self.module.constant(kind, number), kind)
 
-    def made(self, op: Op, kind: str, *values: Value) -> Value:
+    def made(self, op: Op, kind: str, *values: ShaderValue) -> ShaderValue:
         """The result of an instruction."""
-        return Value(self, self.module.emit(op, self.module.type(kind), *(each.id for each in values)), kind)
+        return ShaderValue(self, self.module.emit(op, self.module.type(kind), *(each.id for each in values)), kind)
 
-    def arithmetic(self, sign: str, a: Number, b: Number) -> Value:
+    def arithmetic(self, sign: str, a: Number, b: Number) -> ShaderValue:
         """Two values of one type."""
         kind = _kind_of(a, b)
         op = _LOGIC[sign] if kind == "bool" else _ARITHMETIC[sign][_COLUMN[kind[0]]]
@@ -380,7 +380,7 @@ class Shader:
             self.module.exact(made.id)
         return made
 
-    def comparison(self, sign: str, a: Value, b: Number) -> Value:
+    def comparison(self, sign: str, a: ShaderValue, b: Number) -> ShaderValue:
         """Two values of one type compared; NaN differs from everything."""
         if a.kind == "bool":
             op = {"==": Op.LogicalEqual, "!=": Op.LogicalNotEqual}[sign]
@@ -388,12 +388,12 @@ class Shader:
             op = _COMPARISONS[sign][_COLUMN[a.kind[0]]]
         return self.made(op, "bool", a, self.value(b, a.kind))
 
-    def select(self, condition: Value, yes: Number, no: Number) -> Value:
+    def select(self, condition: ShaderValue, yes: Number, no: Number) -> ShaderValue:
         """One of two values; both are computed."""
         kind = _kind_of(yes, no)
         return self.made(Op.Select, kind, condition, self.value(yes, kind), self.value(no, kind))
 
-    def cast(self, value: Value, kind: str) -> Value:
+    def cast(self, value: ShaderValue, kind: str) -> ShaderValue:
         """A number as one of another type: integers by their lowest bits, floats that must fit in."""
         source = value.kind
         if source == kind:
@@ -414,32 +414,32 @@ class Shader:
         resized = self.made(Op.SConvert if source[0] == "i" else Op.UConvert, same, value)
         return resized if same == kind else self.bitcast(resized, kind)
 
-    def bitcast(self, value: Value, kind: str) -> Value:
+    def bitcast(self, value: ShaderValue, kind: str) -> ShaderValue:
         """The same bits as another type."""
         return value if value.kind == kind else self.made(Op.Bitcast, kind, value)
 
-    def call(self, function: Ext, *values: Value) -> Value:
+    def call(self, function: Ext, *values: ShaderValue) -> ShaderValue:
         """An exact function of GLSL's library."""
         kind = values[0].kind
-        return Value(self, self.module.library(function, self.module.type(kind), *(v.id for v in values)), kind)
+        return ShaderValue(self, self.module.library(function, self.module.type(kind), *(v.id for v in values)), kind)
 
-    def is_nan(self, value: Value) -> Value:
+    def is_nan(self, value: ShaderValue) -> ShaderValue:
         """Whether it is no number."""
         return self.made(Op.IsNan, "bool", value)
 
-    def least(self, a: Value, b: Number) -> Value:
+    def least(self, a: ShaderValue, b: Number) -> ShaderValue:
         """The smaller of two integers."""
         return self.select(a < b, a, b)
 
-    def greatest(self, a: Value, b: Number) -> Value:
+    def greatest(self, a: ShaderValue, b: Number) -> ShaderValue:
         """The larger of two integers."""
         return self.select(a > b, a, b)
 
-    def high_product(self, a: Value, b: Value) -> Value:
+    def high_product(self, a: ShaderValue, b: ShaderValue) -> ShaderValue:
         """The upper half of a product of u32."""
         module = self.module
         both = module.emit(Op.UMulExtended, module.pair("u32"), a.id, b.id)
-        return Value(self, module.emit(Op.CompositeExtract, module.type("u32"), both, 1), "u32")
+        return ShaderValue(self, module.emit(Op.CompositeExtract, module.type("u32"), both, 1), "u32")
 
     # --- memory of its own
 
@@ -447,13 +447,13 @@ class Shader:
         """A variable of the invocation."""
         return Variable(self, kind, start)
 
-    def local_table(self, kind: str, count: int) -> Table:
+    def local_table(self, kind: str, count: int) -> LookupTable:
         """Numbers of the invocation."""
-        return Table(self, self.module.local_array(kind, count), StorageClass.FUNCTION, kind)
+        return LookupTable(self, self.module.local_array(kind, count), StorageClass.FUNCTION, kind)
 
-    def shared_table(self, kind: str, count: int) -> Table:
+    def shared_table(self, kind: str, count: int) -> LookupTable:
         """Numbers of the workgroup."""
-        return Table(self, self.module.shared(kind, count), StorageClass.WORKGROUP, kind)
+        return LookupTable(self, self.module.shared(kind, count), StorageClass.WORKGROUP, kind)
 
     def barrier(self) -> None:
         """Invocations of a workgroup wait for each other and see what they wrote to shared tables."""
@@ -462,20 +462,20 @@ class Shader:
 
     # --- who am I
 
-    def _builtin(self, which: Builtin) -> Value:
+    def _builtin(self, which: Builtin) -> ShaderValue:
         variable, kind = self.module.builtin(which)
         loaded = self.module.emit(Op.Load, kind, variable)
         if which is not Builtin.SUBGROUP_LANE:
             loaded = self.module.emit(Op.CompositeExtract, self.module.type("u32"), loaded, 0)
-        return Value(self, loaded, "u32")
+        return ShaderValue(self, loaded, "u32")
 
-    def lane(self) -> Value:
+    def lane(self) -> ShaderValue:
         """Which invocation of the workgroup this is; in step with the subgroup where that is the whole workgroup."""
         in_step = self.profile.subgroup_shuffle and self.local_size == self.profile.subgroup
         return self._builtin(Builtin.SUBGROUP_LANE if in_step else Builtin.LANE)
 
     @contextmanager
-    def items(self, count: Number) -> Generator[Value]:
+    def items(self, count: Number) -> Generator[ShaderValue]:
         """The items that this invocation works on: all invocations share `count` of them."""
         total = self._builtin(Builtin.GROUPS) * self.local_size
         first = self._builtin(Builtin.GROUP) * self.local_size + self._builtin(Builtin.LANE)
@@ -483,7 +483,7 @@ class Shader:
             yield item
 
     @contextmanager
-    def groups(self, count: Number) -> Generator[Value]:
+    def groups(self, count: Number) -> Generator[ShaderValue]:
         """The items that this workgroup works on: all workgroups share `count` of them."""
         with self.loop(self._builtin(Builtin.GROUP), count, self._builtin(Builtin.GROUPS)) as item:
             yield item
@@ -491,7 +491,7 @@ class Shader:
     # --- the order of things
 
     @contextmanager
-    def when(self, condition: Value) -> Generator[None]:
+    def when(self, condition: ShaderValue) -> Generator[None]:
         """What is done only if a condition holds."""
         module = self.module
         inside, after = module.fresh(), module.fresh()
@@ -503,7 +503,7 @@ class Shader:
         module.do(Op.Label, after)
 
     @contextmanager
-    def loop(self, start: Number, stop: Number, step: Number = 1) -> Generator[Value]:
+    def loop(self, start: Number, stop: Number, step: Number = 1) -> Generator[ShaderValue]:
         """Counting up in u32 from `start`, `stop` not included."""
         counter = self.variable("u32", start)
         with self.looping(lambda: counter.get() < stop):
@@ -512,7 +512,7 @@ class Shader:
             counter.set(value + step)
 
     @contextmanager
-    def looping(self, condition: Callable[[], Value]) -> Generator[None]:
+    def looping(self, condition: Callable[[], ShaderValue]) -> Generator[None]:
         """What is done as long as a condition holds, which is computed each time."""
         module = self.module
         header, test, body, again, after = (module.fresh() for _ in range(5))
@@ -531,15 +531,17 @@ class Shader:
 
     # --- lanes together
 
-    def broadcast(self, value: Value, lane: int) -> Value:
+    def broadcast(self, value: ShaderValue, lane: int) -> ShaderValue:
         """The value of one lane of the subgroup for all."""
         self.module.need(Capability.SUBGROUPS, Capability.SUBGROUP_BALLOT)
         scope, which = self.value(3, "u32"), self.value(lane, "u32")
         return self.made(Op.GroupNonUniformBroadcast, value.kind, scope, value, which)
 
     def together(
-        self, values: Sequence[Value], combine: Callable[[Sequence[Value], Sequence[Value]], Sequence[Value]]
-    ) -> list[Value]:
+        self,
+        values: Sequence[ShaderValue],
+        combine: Callable[[Sequence[ShaderValue], Sequence[ShaderValue]], Sequence[ShaderValue]],
+    ) -> list[ShaderValue]:
         """What `combine` makes of the values of all lanes of a workgroup of the subgroup's size, in every lane.
 
         Every lane must come here.
@@ -554,12 +556,12 @@ class Shader:
             mask *= 2
         return found
 
-    def _shuffled(self, values: Sequence[Value], mask: int) -> list[Value]:
+    def _shuffled(self, values: Sequence[ShaderValue], mask: int) -> list[ShaderValue]:
         self.module.need(Capability.SUBGROUPS, Capability.SUBGROUP_SHUFFLE)
         scope, which = self.value(3, "u32"), self.value(mask, "u32")
         return [self.made(Op.GroupNonUniformShuffleXor, each.kind, scope, each, which) for each in values]
 
-    def _exchanged(self, values: Sequence[Value], mask: int, tables: Sequence[Table]) -> list[Value]:
+    def _exchanged(self, values: Sequence[ShaderValue], mask: int, tables: Sequence[LookupTable]) -> list[ShaderValue]:
         lane = self.lane()
         for table, value in zip(tables, values, strict=True):
             table.store(lane, value)
@@ -576,7 +578,7 @@ class Shader:
 # --- between memory and values
 
 
-def widened(s: Shader, bits: Value, dtype: DType) -> Value:
+def widened(s: Shader, bits: ShaderValue, dtype: DType) -> ShaderValue:
     """An element as a value that is computed with."""
     kind = computed_kind(dtype)
     if dtype is dtypes.bf16:
@@ -586,7 +588,7 @@ def widened(s: Shader, bits: Value, dtype: DType) -> Value:
     return s.cast(bits, kind)
 
 
-def narrowed(s: Shader, value: Value, dtype: DType) -> Value:
+def narrowed(s: Shader, value: ShaderValue, dtype: DType) -> ShaderValue:
     """A value that is one of the dtype as it lies in memory."""
     if dtype is dtypes.bf16:
         return s.cast(bf16_bits(s, value), "u16")
@@ -595,7 +597,7 @@ def narrowed(s: Shader, value: Value, dtype: DType) -> Value:
     return s.cast(value, stored_kind(dtype))
 
 
-def _f16_to_f32(s: Shader, half: Value) -> Value:
+def _f16_to_f32(s: Shader, half: ShaderValue) -> ShaderValue:
     shifted = (half & 0x7FFF) << 13
     exponent = shifted & 0x0F800000
     moved = shifted + (112 << 23)
@@ -605,7 +607,7 @@ def _f16_to_f32(s: Shader, half: Value) -> Value:
     return s.bitcast(found | (half & 0x8000) << 16, "f32")
 
 
-def f16_bits(s: Shader, value: Value) -> Value:
+def f16_bits(s: Shader, value: ShaderValue) -> ShaderValue:
     """An f32 rounded to f16, ties to even, as bits in a u32."""
     whole = s.bitcast(value, "u32")
     sign, size = (whole >> 16) & 0x8000, whole & 0x7FFFFFFF
@@ -616,7 +618,7 @@ def f16_bits(s: Shader, value: Value) -> Value:
     return found | sign
 
 
-def bf16_bits(s: Shader, value: Value) -> Value:
+def bf16_bits(s: Shader, value: ShaderValue) -> ShaderValue:
     """An f32 rounded to bf16, ties to even, as bits in a u32."""
     whole = s.bitcast(value, "u32")
     rounded = (whole + 0x7FFF + (whole >> 16 & 1)) >> 16
@@ -624,7 +626,7 @@ def bf16_bits(s: Shader, value: Value) -> Value:
     return s.select((whole & 0x7FFFFFFF) > 0x7F800000, nan, rounded)
 
 
-def rounded(s: Shader, value: Value, dtype: DType) -> Value:
+def rounded(s: Shader, value: ShaderValue, dtype: DType) -> ShaderValue:
     """A float, as it was computed, as a number that the dtype holds."""
     if dtype is dtypes.bf16:
         return s.bitcast(bf16_bits(s, value) << 16, "f32")

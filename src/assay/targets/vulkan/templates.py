@@ -9,7 +9,7 @@ from typing import Any
 from assay.ir.dtypes import DType
 from assay.targets.shared.artifacts import Kernel
 from assay.targets.vulkan.profile import Profile
-from assay.targets.vulkan.shader import Arguments, Shader
+from assay.targets.vulkan.shader import KernelArguments, Shader
 
 _LOCAL = 64
 """Invocations of a workgroup in kernels that work item by item."""
@@ -39,9 +39,9 @@ class Template(Kernel):
         """The invocations of a workgroup."""
         return profile.subgroup if self.by_group else min(_LOCAL, profile.most_invocations)
 
-    def arguments(self, profile: Profile) -> Arguments:
+    def arguments(self, profile: Profile) -> KernelArguments:
         """How the kernel is told its operands and numbers."""
-        return Arguments(len(self.operands), self.numbers + 2, profile.addresses, profile.push_bytes)
+        return KernelArguments(len(self.operands), self.numbers + 2, profile.addresses, profile.push_bytes)
 
     def built(self, profile: Profile) -> bytes:
         """The kernel as SPIR-V."""

@@ -14,7 +14,7 @@ import numpy as np
 from assay.ir import dtypes
 from assay.ir.dtypes import TINY_FLOATS, TINY_INTEGERS, DType
 from assay.targets.vulkan import functions as f
-from assay.targets.vulkan.shader import Value
+from assay.targets.vulkan.shader import ShaderValue
 
 TINY = frozenset({*TINY_FLOATS, *TINY_INTEGERS})
 _POWERS = dtypes.by_name("f8e8m0")
@@ -47,7 +47,7 @@ def _format(dtype: DType) -> _Format:
     return _Format(facts.nmant, 1 - facts.minexp, 1 << dtype.bits - 1, *special, byte_of(dtype, -0.0) == 0)
 
 
-def number_of(byte: Value, dtype: DType) -> Value:
+def number_of(byte: ShaderValue, dtype: DType) -> ShaderValue:
     """The number that a byte (u32) stands for: an f32 for floats, an i32 for integers."""
     s = byte.shader
     if dtype in TINY_INTEGERS:
@@ -72,7 +72,7 @@ def number_of(byte: Value, dtype: DType) -> Value:
     return s.select((byte & form.sign).differs(0), -found, found)
 
 
-def byte_from(number: Value, dtype: DType, saturate: bool, rounding: str) -> Value:
+def byte_from(number: ShaderValue, dtype: DType, saturate: bool, rounding: str) -> ShaderValue:
     """An f32 as the byte (u32) of a tiny float; what is beyond the largest one becomes that, or infinity."""
     s = number.shader
     bits = s.bitcast(number, "u32")

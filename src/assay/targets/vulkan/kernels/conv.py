@@ -16,7 +16,7 @@ from assay.targets.vulkan import scalar
 from assay.targets.vulkan.kernels.elements import NUMBERS, unravelled
 from assay.targets.vulkan.kernels.matmul import multiply
 from assay.targets.vulkan.registry import emits
-from assay.targets.vulkan.shader import Shader, Value, rounded
+from assay.targets.vulkan.shader import Shader, ShaderValue, rounded
 from assay.targets.vulkan.templates import template
 
 _SPATIAL = 3
@@ -140,9 +140,9 @@ def write_conv(
         sums = [[s.variable(out.kind, 0) for _ in columns] for _ in lines]
         base = image * image_step + which * each * channel_step
 
-        def take(taps: Sequence[Any], channel: Value, tap: Value) -> None:
+        def take(taps: Sequence[Any], channel: ShaderValue, tap: ShaderValue) -> None:
             """One place of the window, in one channel of x."""
-            found: list[Value] = []
+            found: list[ShaderValue] = []
             for pixel in places:
                 inside, at = _tap(s, windows, pixel, taps, old, strides)
                 here = s.select(inside, base + channel * channel_step + at, s.value(0, "u32"))
@@ -171,11 +171,11 @@ def write_conv(
 def _tap(
     s: Shader,
     windows: Sequence[Window],
-    pixel: Sequence[Value],
+    pixel: Sequence[ShaderValue],
     taps: Sequence[Any],
-    old: Sequence[Value],
-    strides: Sequence[Value],
-) -> tuple[Value, Value]:
+    old: Sequence[ShaderValue],
+    strides: Sequence[ShaderValue],
+) -> tuple[ShaderValue, ShaderValue]:
     """Whether a tap of a pixel lies in x, and where within a channel."""
     inside, at = s.value(True, "bool"), s.value(0, "u32")
     for window, index, tap, size, stride in zip(windows, pixel, taps, old, strides, strict=True):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from assay.ir.dtypes import FLOATS, TENSORS, DType, string
 from assay.targets.vulkan.scalar import COMPUTED
-from assay.targets.vulkan.shader import Operand, Shader, Value
+from assay.targets.vulkan.shader import Shader, ShaderValue, TensorOperand
 
 MOVABLE: tuple[DType, ...] = tuple(dtype for dtype in TENSORS if dtype is not string)
 """The dtypes whose elements are moved as they are; the target refuses those that are too long beforehand."""
@@ -14,9 +14,9 @@ NUMBERS: tuple[DType, ...] = tuple(dtype for dtype in COMPUTED if dtype.is_integ
 FLOAT: tuple[DType, ...] = tuple(FLOATS)
 
 
-def unravelled(item: Value, sizes: Sequence[Value]) -> list[Value]:
+def unravelled(item: ShaderValue, sizes: Sequence[ShaderValue]) -> list[ShaderValue]:
     """The index along each axis of the item at a place in row-major order; the first size does not matter."""
-    found: list[Value] = []
+    found: list[ShaderValue] = []
     for size in reversed(sizes[1:]):
         above = item / size
         found.insert(0, item - above * size)
@@ -24,7 +24,7 @@ def unravelled(item: Value, sizes: Sequence[Value]) -> list[Value]:
     return [item, *found] if sizes else []
 
 
-def place(s: Shader, indices: Sequence[Value], strides: Sequence[Value]) -> Value:
+def place(s: Shader, indices: Sequence[ShaderValue], strides: Sequence[ShaderValue]) -> ShaderValue:
     """The place of an element by its indices."""
     found = s.value(0, "u32")
     for index, stride in zip(indices, strides, strict=True):
@@ -32,14 +32,14 @@ def place(s: Shader, indices: Sequence[Value], strides: Sequence[Value]) -> Valu
     return found
 
 
-def position(operand: Operand, index: Value) -> Value:
+def position(operand: TensorOperand, index: ShaderValue) -> ShaderValue:
     """A position that is data, as i32: its lowest bits, which are all that a tensor's size has."""
     s = index.shader
     found = operand.load(index)
     return s.cast(found, "i32") if found.kind[1:] == "32" else s.bitcast(s.cast(s.bitcast(found, "u64"), "u32"), "i32")
 
 
-def within(operand: Operand, index: Value, size: Value) -> tuple[Value, Value]:
+def within(operand: TensorOperand, index: ShaderValue, size: ShaderValue) -> tuple[ShaderValue, ShaderValue]:
     """A position from the start of an axis (u32), counted from its end if it is negative, and whether it is inside."""
     s = index.shader
     found = operand.load(index)
@@ -49,7 +49,7 @@ def within(operand: Operand, index: Value, size: Value) -> tuple[Value, Value]:
     return s.cast(s.select(inside, from_start, s.value(0, found.kind)), "u32"), inside
 
 
-def report(errors: Operand) -> None:
+def report(errors: TensorOperand) -> None:
     """Say that a node cannot be computed."""
     s = errors.shader
     errors.store(s.value(0, "u32"), s.value(1, errors.kind))

@@ -26,7 +26,7 @@ from assay.targets.shared.views import View
 from assay.targets.vulkan import scalar
 from assay.targets.vulkan.kernels.elements import MOVABLE, place, report, unravelled, within
 from assay.targets.vulkan.registry import emits
-from assay.targets.vulkan.shader import Operand, Shader, Value, rounded
+from assay.targets.vulkan.shader import Shader, ShaderValue, TensorOperand, rounded
 from assay.targets.vulkan.templates import template
 
 # --- reading
@@ -81,7 +81,9 @@ def write_look(s: Shader, *, depth: int) -> None:
             report(error)
 
 
-def _place_of(positions: Operand, row: Value, sizes: Sequence[Value]) -> tuple[Value, Value]:
+def _place_of(
+    positions: TensorOperand, row: ShaderValue, sizes: Sequence[ShaderValue]
+) -> tuple[ShaderValue, ShaderValue]:
     """The place that a row of positions says, in row-major order, and whether all of them are inside."""
     s = row.shader
     found, inside = s.value(0, "u32"), s.value(True, "bool")
@@ -227,7 +229,7 @@ def _prepared(p: Planner, node: Node, read: Sequence[View]) -> View:
     return result
 
 
-def _put(result: Operand, at: Value, updates: Operand, source: Value, reduction: str) -> None:
+def _put(result: TensorOperand, at: ShaderValue, updates: TensorOperand, source: ShaderValue, reduction: str) -> None:
     """One update."""
     if reduction == "none":
         result.put_bits(at, updates.bits(source))
@@ -236,12 +238,12 @@ def _put(result: Operand, at: Value, updates: Operand, source: Value, reduction:
     result.store(at, found)
 
 
-def _wrapping(a: Value, b: Value, dtype: DType, *, product: bool) -> Value:
+def _wrapping(a: ShaderValue, b: ShaderValue, dtype: DType, *, product: bool) -> ShaderValue:
     found = a * b if product else a + b
     return rounded(a.shader, found, dtype) if dtype.is_float else scalar.wrapped(a.shader, found, dtype)
 
 
-_COMBINED: dict[str, Callable[[Value, Value, DType], Value]] = {
+_COMBINED: dict[str, Callable[[ShaderValue, ShaderValue, DType], ShaderValue]] = {
     "add": lambda a, b, dtype: _wrapping(a, b, dtype, product=False),
     "mul": lambda a, b, dtype: _wrapping(a, b, dtype, product=True),
     "max": lambda a, b, dtype: scalar.applied(a.shader, "max", dtype, dtype, {}, [a, b]),

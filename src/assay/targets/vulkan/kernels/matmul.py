@@ -15,7 +15,7 @@ from assay.targets.shared.views import View
 from assay.targets.vulkan import scalar
 from assay.targets.vulkan.kernels.elements import NUMBERS
 from assay.targets.vulkan.registry import emits
-from assay.targets.vulkan.shader import Shader, Value, Variable, rounded
+from assay.targets.vulkan.shader import Shader, ShaderValue, Variable, rounded
 from assay.targets.vulkan.templates import template
 
 _COLUMNS = 2
@@ -65,7 +65,7 @@ def _height(rows: Dim, most: int) -> int:
 class _Grid:
     """Where the tile of a workgroup lies."""
 
-    def __init__(self, s: Shader, group: Value, height: int) -> None:
+    def __init__(self, s: Shader, group: ShaderValue, height: int) -> None:
         self.s = s
         self.rows, self.columns, self.depth, inner = (s.number(at) for at in range(4))
         self._x, self._y = ([s.number(4 + 4 * side + at) for at in range(4)] for side in range(2))
@@ -78,28 +78,28 @@ class _Grid:
         index = self._batch - outer * inner
         self._x_base, self._y_base = (outer * strides[0] + index * strides[1] for strides in (self._x, self._y))
 
-    def left_row(self, row: Value) -> Value:
+    def left_row(self, row: ShaderValue) -> ShaderValue:
         """Where a row of the left side begins; beyond the last, that one."""
         return self._x_base + self.s.least(row, self.rows - 1) * self._x[2]
 
-    def right_column(self, column: Value) -> Value:
+    def right_column(self, column: ShaderValue) -> ShaderValue:
         """Where a column of the right side begins; beyond the last, that one."""
         return self._y_base + self.s.least(column, self.columns - 1) * self._y[3]
 
-    def along_left(self, k: Value) -> Value:
+    def along_left(self, k: ShaderValue) -> ShaderValue:
         """How far an element of a row lies from its begin."""
         return k * self._x[3]
 
-    def along_right(self, k: Value) -> Value:
+    def along_right(self, k: ShaderValue) -> ShaderValue:
         """How far an element of a column lies from its begin."""
         return k * self._y[2]
 
-    def result(self, row: Value, column: Value) -> Value:
+    def result(self, row: ShaderValue, column: ShaderValue) -> ShaderValue:
         """The place of a result."""
         return (self._batch * self.rows + row) * self.columns + column
 
 
-def _store(s: Shader, place: Value, found: Value) -> None:
+def _store(s: Shader, place: ShaderValue, found: ShaderValue) -> None:
     out = s.operands[2]
     done = rounded(s, found, out.dtype) if out.dtype.is_float else scalar.wrapped(s, found, out.dtype)
     out.store(place, done)
@@ -119,7 +119,7 @@ def write_broad(s: Shader, *, height: int) -> None:
         step = s.local_size if handed else _STEP
         whole = grid.depth / step * step
 
-        def multiply(left: list[Value], k: Value) -> None:
+        def multiply(left: list[ShaderValue], k: ShaderValue) -> None:
             right = [y.load(place + grid.along_right(k)) for place in rights]
             for line, a in zip(sums, left, strict=True):
                 for total, b in zip(line, right, strict=True):
@@ -161,7 +161,9 @@ def write_deep(s: Shader, *, height: int) -> None:
                     _store(s, grid.result(row, column), found)
 
 
-def _store_tile(s: Shader, grid: _Grid, sums: list[list[Variable]], rows: list[Value], columns: list[Value]) -> None:
+def _store_tile(
+    s: Shader, grid: _Grid, sums: list[list[Variable]], rows: list[ShaderValue], columns: list[ShaderValue]
+) -> None:
     for line, row in zip(sums, rows, strict=True):
         for total, column in zip(line, columns, strict=True):
             with s.when((row < grid.rows) & (column < grid.columns)):

@@ -8,7 +8,7 @@ from assay.targets.shared import tensors
 from assay.targets.shared.planner import Planner
 from assay.targets.vulkan.kernels.elements import MOVABLE, place, position, report, unravelled
 from assay.targets.vulkan.registry import emits
-from assay.targets.vulkan.shader import Shader, Value
+from assay.targets.vulkan.shader import Shader, ShaderValue
 from assay.targets.vulkan.templates import template
 
 # --- pad
@@ -61,7 +61,7 @@ def write_slice(s: Shader, *, own: tuple[int | None, ...]) -> None:
     rank = len(own)
     sizes, old, strides = ([s.number(part * rank + axis) for axis in range(rank)] for part in range(3))
     with s.items(s.rows) as item:
-        indices: list[Value] = []
+        indices: list[ShaderValue] = []
         inside = s.value(True, "bool")
         for axis, index in enumerate(unravelled(item, sizes)):
             at, size = s.bitcast(index, "i32"), s.bitcast(old[axis], "i32")
@@ -77,7 +77,7 @@ def write_slice(s: Shader, *, own: tuple[int | None, ...]) -> None:
             report(error)
 
 
-def _first(start: Value, step: Value, size: Value) -> Value:
+def _first(start: ShaderValue, step: ShaderValue, size: ShaderValue) -> ShaderValue:
     """Where a slice begins on an axis, as Python has it."""
     s = start.shader
     start = s.select(start < 0, start + size, start)
@@ -111,7 +111,7 @@ def write_trilu(s: Shader, *, upper: bool) -> None:
         result.put_bits(item, s.select(keeps, bits, s.value(0, bits.kind)))
 
 
-def _clamped_diagonal(s: Shader, k: Value, rows: Value, cols: Value) -> Value:
+def _clamped_diagonal(s: Shader, k: ShaderValue, rows: ShaderValue, cols: ShaderValue) -> ShaderValue:
     """Beyond the matrix it makes no difference how far."""
     low, high = (s.cast(s.bitcast(size, "i32"), k.kind) for size in (rows, cols))
     return s.cast(s.least(s.greatest(k, -low - 1), high + 1), "i32")

@@ -20,7 +20,7 @@ from assay.targets.vulkan import shader
 from assay.targets.vulkan.kernels.elements import FLOAT
 from assay.targets.vulkan.kernels.reduction import combined, reduced
 from assay.targets.vulkan.registry import emits
-from assay.targets.vulkan.shader import Operand, Shader, rounded
+from assay.targets.vulkan.shader import Shader, TensorOperand, rounded
 from assay.targets.vulkan.templates import template
 
 
@@ -29,12 +29,14 @@ class _Line:
     """A line of elements, as one invocation sees it: which are its own, and where they lie."""
 
     s: Shader
-    x: Operand
-    length: shader.Value
-    place: Callable[[shader.Value], shader.Value]
+    x: TensorOperand
+    length: shader.ShaderValue
+    place: Callable[[shader.ShaderValue], shader.ShaderValue]
     shared: bool
 
-    def whole(self, kind: str, of: Callable[[shader.Value], shader.Value] = lambda value: value) -> shader.Value:
+    def whole(
+        self, kind: str, of: Callable[[shader.ShaderValue], shader.ShaderValue] = lambda value: value
+    ) -> shader.ShaderValue:
         """What all elements, put through `of`, are reduced to."""
         s, begin = self.s, self.s.lane() if self.shared else self.s.value(0, "u32")
         step = s.local_size if self.shared else 1
@@ -44,7 +46,7 @@ class _Line:
         return s.together([found], lambda a, b: [combined(kind, a[0], b[0], self.x.dtype)])[0]
 
     @contextmanager
-    def elements(self) -> Generator[shader.Value]:
+    def elements(self) -> Generator[shader.ShaderValue]:
         """The indices of the elements that this invocation writes."""
         s, begin = self.s, self.s.lane() if self.shared else self.s.value(0, "u32")
         with s.loop(begin, self.length, s.local_size if self.shared else 1) as at:
@@ -52,7 +54,9 @@ class _Line:
 
 
 @contextmanager
-def _each_line(s: Shader, x: Operand, length: shader.Value, below: shader.Value, last: bool) -> Generator[_Line]:
+def _each_line(
+    s: Shader, x: TensorOperand, length: shader.ShaderValue, below: shader.ShaderValue, last: bool
+) -> Generator[_Line]:
     if last:
         with s.groups(s.rows) as row:
             yield _Line(s, x, length, lambda at: row * length + at, True)

@@ -11,7 +11,7 @@ from assay.targets.shared.planner import Planner
 from assay.targets.vulkan.kernels.elements import FLOAT, NUMBERS, place, unravelled
 from assay.targets.vulkan.kernels.reduction import combined, start_of
 from assay.targets.vulkan.registry import emits
-from assay.targets.vulkan.shader import Shader, Value, rounded
+from assay.targets.vulkan.shader import Shader, ShaderValue, rounded
 from assay.targets.vulkan.templates import template
 
 _UNROLLED = 9
@@ -49,7 +49,7 @@ def write_pool(s: Shader, *, kind: str, windows: tuple[tuple[int, int, int, int,
         found = s.variable(x.kind, s.value(start_of(reduction, x.dtype), x.kind))
         held = s.variable("u32", 0)
 
-        def take(taps: list[Value]) -> None:
+        def take(taps: list[ShaderValue]) -> None:
             """One place of the window."""
             inside, counts, at = s.value(True, "bool"), s.value(True, "bool"), base
             for axis, (tap, window) in enumerate(zip(taps, windows, strict=True), start=2):

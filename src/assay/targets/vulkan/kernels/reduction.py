@@ -20,7 +20,7 @@ from assay.targets.shared.views import View
 from assay.targets.vulkan import functions, scalar
 from assay.targets.vulkan.kernels.elements import FLOAT, NUMBERS, report
 from assay.targets.vulkan.registry import emits
-from assay.targets.vulkan.shader import Operand, Shader, Value, Variable, rounded
+from assay.targets.vulkan.shader import Shader, ShaderValue, TensorOperand, Variable, rounded
 from assay.targets.vulkan.templates import template
 
 _CHAIN = 64
@@ -110,10 +110,10 @@ def write_reduction(s: Shader, *, kind: str, last: bool, mean: bool) -> None:
     source, target = s.operands
     length, below, part, parts, count = (s.number(at) for at in range(5))
 
-    def finished(found: Value) -> Value:
+    def finished(found: ShaderValue) -> ShaderValue:
         return rounded(s, found / s.cast(count, found.kind) if mean else found, target.dtype)
 
-    def part_range(row: Value) -> tuple[Value, Value, Value]:
+    def part_range(row: ShaderValue) -> tuple[ShaderValue, ShaderValue, ShaderValue]:
         line = row / parts
         begin = (row - line * parts) * part
         return line, begin, s.least(begin + part, length)
@@ -135,7 +135,7 @@ def write_reduction(s: Shader, *, kind: str, last: bool, mean: bool) -> None:
         target.store(item, finished(found))
 
 
-def combined(kind: str, a: Value, b: Value, dtype: DType) -> Value:
+def combined(kind: str, a: ShaderValue, b: ShaderValue, dtype: DType) -> ShaderValue:
     """Two elements reduced to one."""
     if kind in ("sum", "prod"):
         return scalar.wrapped(a.shader, a + b if kind == "sum" else a * b, dtype)
@@ -157,17 +157,17 @@ def start_of(kind: str, dtype: DType) -> Any:
 def reduced(
     s: Shader,
     kind: str,
-    source: Operand,
-    span: tuple[Value, Value, int],
-    place: Callable[[Value], Value],
-    of: Callable[[Value], Value] = lambda value: value,
-) -> Value:
+    source: TensorOperand,
+    span: tuple[ShaderValue, ShaderValue, int],
+    place: Callable[[ShaderValue], ShaderValue],
+    of: Callable[[ShaderValue], ShaderValue] = lambda value: value,
+) -> ShaderValue:
     """What the elements at `place`s of a span (begin, end, step) are reduced to, each put through `of` before."""
     begin, end, step = span
     start = s.value(start_of(kind, source.dtype), source.kind)
     whole = s.variable(source.kind, start)
 
-    def take(found: Variable, at: Value) -> None:
+    def take(found: Variable, at: ShaderValue) -> None:
         found.set(combined(kind, found.get(), of(source.load(place(at))), source.dtype))
 
     if kind != "sum" or not source.dtype.is_float:
@@ -212,7 +212,7 @@ def write_place(s: Shader, *, sign: str, last: bool) -> None:
     x, error, result = s.operands
     length, below = s.number(0), s.number(1)
 
-    def better(a: Sequence[Value], b: Sequence[Value]) -> list[Value]:
+    def better(a: Sequence[ShaderValue], b: Sequence[ShaderValue]) -> list[ShaderValue]:
         """Of two elements with their places, the one that is more extreme, else the one that comes first."""
         beats, equal = s.comparison(sign, b[0], a[0]), b[0].equals(a[0])
         if x.dtype.is_float:
@@ -221,7 +221,7 @@ def write_place(s: Shader, *, sign: str, last: bool) -> None:
         beats = beats | (equal & (b[1] < a[1]))
         return [s.select(beats, b[0], a[0]), s.select(beats, b[1], a[1])]
 
-    def extreme(begin: Value, step: int, place: Callable[[Value], Value]) -> list[Value]:
+    def extreme(begin: ShaderValue, step: int, place: Callable[[ShaderValue], ShaderValue]) -> list[ShaderValue]:
         first = s.least(begin, length - 1)
         best, where = s.variable(x.kind, x.load(place(first))), s.variable("u32", first)
         with s.loop(begin, length, step) as at:
@@ -287,7 +287,7 @@ def write_scan(s: Shader, *, kind: str) -> None:
             result.store(place, rounded(s, so_far.get(), result.dtype))
 
 
-def _add_exactly(so_far: Variable, lost: Variable, element: Value) -> None:
+def _add_exactly(so_far: Variable, lost: Variable, element: ShaderValue) -> None:
     """Kahan's sum; infinities end it."""
     s = element.shader
     term = element - lost.get()

@@ -12,7 +12,7 @@ from assay.targets.shared.planner import Planner
 from assay.targets.shared.tensors import shape_of
 from assay.targets.vulkan.kernels.elements import NUMBERS, unravelled
 from assay.targets.vulkan.registry import emits
-from assay.targets.vulkan.shader import Operand, Shader, Value
+from assay.targets.vulkan.shader import Shader, ShaderValue, TensorOperand
 from assay.targets.vulkan.templates import template
 
 _LONGEST = 1 << 14
@@ -66,12 +66,12 @@ def write_sort(s: Shader, *, descending: bool) -> None:
             places.store(target, s.cast(index, places.kind))
 
 
-def _ordered(x: Operand, place: Value) -> Value:
+def _ordered(x: TensorOperand, place: ShaderValue) -> ShaderValue:
     value = x.load(place)
     return value.shader.cast(value, "u32") if value.kind == "bool" else value
 
 
-def _before(x: Operand, a: Value, b: Value, descending: bool) -> Value:
+def _before(x: TensorOperand, a: ShaderValue, b: ShaderValue, descending: bool) -> ShaderValue:
     """Whether a comes before b by its value; NaN counts as the largest."""
     s = a.shader
     first = s.comparison(">" if descending else "<", a, b)
@@ -81,7 +81,7 @@ def _before(x: Operand, a: Value, b: Value, descending: bool) -> Value:
     return first | (s.is_nan(larger) & ~s.is_nan(smaller))
 
 
-def _alike(x: Operand, a: Value, b: Value) -> Value:
+def _alike(x: TensorOperand, a: ShaderValue, b: ShaderValue) -> ShaderValue:
     s = a.shader
     same = a.equals(b)
     return same | (s.is_nan(a) & s.is_nan(b)) if x.dtype.is_float else same
