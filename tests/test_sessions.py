@@ -112,8 +112,8 @@ def test_providers() -> None:
     with pytest.warns(UserWarning, match="there is no CUDAExecutionProvider here: the target 'cpu' runs instead"):
         assert session(PLAIN, providers=wanted).get_providers() == ["CPUExecutionProvider", "reference"]
     assert session(PLAIN, providers=["reference"]).get_providers() == ["reference"]
-    with pytest.raises(NotFound, match="'abacus' is no provider"):
-        session(PLAIN, providers=["abacus"])
+    with pytest.raises(NotFound, match="'slate' is no provider"):
+        session(PLAIN, providers=["slate"])
 
 
 def test_options() -> None:

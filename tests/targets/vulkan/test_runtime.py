@@ -233,7 +233,7 @@ def test_what_the_driver_compiled_is_kept_and_damage_is_survived(device: VulkanD
     store = Store(tmp_path)
     tmp_path.chmod(0o700)
     first = Pipelines(device, store)
-    template: Any = chain(1)._stages[0].executable._steps[0].kernel  # type: ignore[attr-defined]
+    template: Any = chain(1)._compiled[0].executable._steps[0].kernel  # type: ignore[attr-defined]
     first.get(template, False)
     first.save()
     kept = [each for each in tmp_path.iterdir() if each.suffix == ".entry"]

@@ -32,7 +32,7 @@ Rule: TypeAlias = Callable[..., ShaderValue]
 
 
 @dataclass(frozen=True, slots=True)
-class ScalarRow:
+class ShaderRow:
     """An op for each kind of dtype that it is computed in; None: not at all. `work` counts instructions, about."""
 
     floats: Rule | None = None
@@ -211,75 +211,75 @@ def _invert(x: ShaderValue) -> ShaderValue:
     return ~x
 
 
-def _comparison(sign: str, boolean: bool = False) -> ScalarRow:
+def _comparison(sign: str, boolean: bool = False) -> ShaderRow:
     rule = _compared(sign)
-    return ScalarRow(rule, rule, rule if boolean else None)
+    return ShaderRow(rule, rule, rule if boolean else None)
 
 
 def _chosen(condition: ShaderValue, x: ShaderValue, y: ShaderValue) -> ShaderValue:
     return x.shader.select(condition, x, y)
 
 
-_ROWS: dict[str, ScalarRow] = {
-    "neg": ScalarRow(_one(lambda x: -x), _one(lambda x: x.shader.value(0, x.kind) - x)),
-    "abs": ScalarRow(f.absolute, _int_size),
-    "sign": ScalarRow(_float_sign, _int_sign),
-    "bit_not": ScalarRow(None, _invert, _invert),
-    "floor": ScalarRow(f.floor),
-    "ceil": ScalarRow(_one(lambda x: x.shader.call(Ext.Ceil, x))),
-    "trunc": ScalarRow(f.trunc),
-    "round": ScalarRow(f.nearest),
-    "sqrt": ScalarRow(f.sqrt, work=4),
-    "rsqrt": ScalarRow(_one(lambda x: 1.0 / f.sqrt(x)), work=8),
-    "reciprocal": ScalarRow(_one(lambda x: 1.0 / x), work=4),
-    "square": ScalarRow(_square, _square),
-    "relu": ScalarRow(_relu, _relu),
-    "exp": ScalarRow(f.exp, work=20),
-    "expm1": ScalarRow(f.expm1, work=30),
-    "log": ScalarRow(f.log, work=25),
-    "log1p": ScalarRow(f.log1p, work=40),
-    "sin": ScalarRow(f.sin, work=40),
-    "cos": ScalarRow(f.cos, work=40),
-    "atan": ScalarRow(f.atan, work=40),
-    "tanh": ScalarRow(f.tanh, work=35),
-    "erf": ScalarRow(f.erf, work=70),
-    "sigmoid": ScalarRow(f.sigmoid, work=25),
-    "silu": ScalarRow(_one(lambda x: x * f.sigmoid(x)), work=26),
-    "softplus": ScalarRow(_softplus, work=60),
-    "gelu": ScalarRow(_gelu, work=75),
-    "gelu_tanh": ScalarRow(_gelu_tanh, work=40),
-    "elu": ScalarRow(_elu, work=35),
-    "leaky_relu": ScalarRow(_leaky),
-    "add": ScalarRow(_arithmetic("+"), _arithmetic("+")),
-    "sub": ScalarRow(_arithmetic("-"), _arithmetic("-")),
-    "mul": ScalarRow(_arithmetic("*"), _arithmetic("*")),
-    "div": ScalarRow(_arithmetic("/"), _quotient, work=4),
-    "mod": ScalarRow(_float_mod, _floored_rest, work=30),
-    "fmod": ScalarRow(f.remainder, _truncated_rest, work=30),
-    "pow": ScalarRow(f.power, _int_power, work=100),
-    "min": ScalarRow(_float_min, _two(lambda x, y: x.shader.least(x, y))),
-    "max": ScalarRow(_float_max, _two(lambda x, y: x.shader.greatest(x, y))),
-    "prelu": ScalarRow(_sloped, _sloped),
-    "bit_and": ScalarRow(None, _arithmetic("&"), _arithmetic("&")),
-    "bit_or": ScalarRow(None, _arithmetic("|"), _arithmetic("|")),
-    "bit_xor": ScalarRow(None, _arithmetic("^"), _arithmetic("^")),
+_ROWS: dict[str, ShaderRow] = {
+    "neg": ShaderRow(_one(lambda x: -x), _one(lambda x: x.shader.value(0, x.kind) - x)),
+    "abs": ShaderRow(f.absolute, _int_size),
+    "sign": ShaderRow(_float_sign, _int_sign),
+    "bit_not": ShaderRow(None, _invert, _invert),
+    "floor": ShaderRow(f.floor),
+    "ceil": ShaderRow(_one(lambda x: x.shader.call(Ext.Ceil, x))),
+    "trunc": ShaderRow(f.trunc),
+    "round": ShaderRow(f.nearest),
+    "sqrt": ShaderRow(f.sqrt, work=4),
+    "rsqrt": ShaderRow(_one(lambda x: 1.0 / f.sqrt(x)), work=8),
+    "reciprocal": ShaderRow(_one(lambda x: 1.0 / x), work=4),
+    "square": ShaderRow(_square, _square),
+    "relu": ShaderRow(_relu, _relu),
+    "exp": ShaderRow(f.exp, work=20),
+    "expm1": ShaderRow(f.expm1, work=30),
+    "log": ShaderRow(f.log, work=25),
+    "log1p": ShaderRow(f.log1p, work=40),
+    "sin": ShaderRow(f.sin, work=40),
+    "cos": ShaderRow(f.cos, work=40),
+    "atan": ShaderRow(f.atan, work=40),
+    "tanh": ShaderRow(f.tanh, work=35),
+    "erf": ShaderRow(f.erf, work=70),
+    "sigmoid": ShaderRow(f.sigmoid, work=25),
+    "silu": ShaderRow(_one(lambda x: x * f.sigmoid(x)), work=26),
+    "softplus": ShaderRow(_softplus, work=60),
+    "gelu": ShaderRow(_gelu, work=75),
+    "gelu_tanh": ShaderRow(_gelu_tanh, work=40),
+    "elu": ShaderRow(_elu, work=35),
+    "leaky_relu": ShaderRow(_leaky),
+    "add": ShaderRow(_arithmetic("+"), _arithmetic("+")),
+    "sub": ShaderRow(_arithmetic("-"), _arithmetic("-")),
+    "mul": ShaderRow(_arithmetic("*"), _arithmetic("*")),
+    "div": ShaderRow(_arithmetic("/"), _quotient, work=4),
+    "mod": ShaderRow(_float_mod, _floored_rest, work=30),
+    "fmod": ShaderRow(f.remainder, _truncated_rest, work=30),
+    "pow": ShaderRow(f.power, _int_power, work=100),
+    "min": ShaderRow(_float_min, _two(lambda x, y: x.shader.least(x, y))),
+    "max": ShaderRow(_float_max, _two(lambda x, y: x.shader.greatest(x, y))),
+    "prelu": ShaderRow(_sloped, _sloped),
+    "bit_and": ShaderRow(None, _arithmetic("&"), _arithmetic("&")),
+    "bit_or": ShaderRow(None, _arithmetic("|"), _arithmetic("|")),
+    "bit_xor": ShaderRow(None, _arithmetic("^"), _arithmetic("^")),
     "eq": _comparison("==", True),
     "ne": _comparison("!=", True),
     "lt": _comparison("<"),
     "le": _comparison("<="),
     "gt": _comparison(">"),
     "ge": _comparison(">="),
-    "where": ScalarRow(_chosen, _chosen, _chosen),
-    "is_nan": ScalarRow(_one(lambda x: x.shader.is_nan(x))),
-    "is_inf": ScalarRow(f.is_infinite),
-    "sign_bit": ScalarRow(_one(lambda x: f.sign_of(x).differs(0))),
-    "copysign": ScalarRow(_two(lambda x, y: f.with_sign(x, f.sign_of(y)))),
-    "gcd": ScalarRow(None, _gcd, work=200),
-    "lcm": ScalarRow(None, _lcm, work=200),
+    "where": ShaderRow(_chosen, _chosen, _chosen),
+    "is_nan": ShaderRow(_one(lambda x: x.shader.is_nan(x))),
+    "is_inf": ShaderRow(f.is_infinite),
+    "sign_bit": ShaderRow(_one(lambda x: f.sign_of(x).differs(0))),
+    "copysign": ShaderRow(_two(lambda x, y: f.with_sign(x, f.sign_of(y)))),
+    "gcd": ShaderRow(None, _gcd, work=200),
+    "lcm": ShaderRow(None, _lcm, work=200),
 }
 
 
-def _column(row: ScalarRow, dtype: DType) -> Rule | None:
+def _column(row: ShaderRow, dtype: DType) -> Rule | None:
     if dtype.is_float:
         return row.floats
     return row.boolean if dtype is dtypes.boolean else row.integer
