@@ -25,6 +25,7 @@ struct scan {
 #define PROTECT_FOUND 1
 #define MUST_BE_WATCHED 2
 #define WRITTEN 2
+#define AHEAD 8
 
 struct range {
     uint64_t start, end;
@@ -83,8 +84,11 @@ int writes_seen(int pagemap, const struct range *pages, int64_t ranges, const st
     for (int64_t i = 0; i < ranges; i++)
         if (is_written(pagemap, pages[i]))
             return 1;
-    for (int64_t i = 0; i < count; i++)
+    for (int64_t i = 0; i < count; i++) {
+        if (i + AHEAD < count)
+            __builtin_prefetch(copies[i + AHEAD].now);
         if (memcmp(copies[i].now, copies[i].then, copies[i].size))
             return 1;
+    }
     return 0;
 }
