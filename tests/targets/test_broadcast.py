@@ -1,0 +1,135 @@
+"""Broadcasts of which only a run tells which axes are repeated: strides are chosen when sizes are known."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from programs import compiled_on
+
+from assay.errors import RunFailed
+from assay.ir.dims import Dim, symbol
+from assay.ir.dtypes import f32
+from assay.ir.types import TensorType
+from assay.limits import DEFAULT
+from assay.ops.builder import Builder
+from assay.runtime.program import Program
+from assay.targets.cpu import CpuTarget
+
+A, B = symbol("a"), symbol("b")
+SIZES = (0, 1, 2, 4)
+Make = Callable[..., Any]
+
+
+def add(b: Builder, x: Any, y: Any) -> Any:
+    return b.add(x, y)
+
+
+def fused(b: Builder, x: Any, y: Any) -> Any:
+    """A unit of several nodes, one operand of which is read twice."""
+    return b.mul(b.relu(b.sub(x, y)), b.exp(x))
+
+
+def chosen(b: Builder, x: Any, y: Any) -> Any:
+    return b.where(b.lt(x, y), x, 0.5)
+
+
+def normed(b: Builder, x: Any, y: Any) -> Any:
+    """Something that goes on with the sum, its axes in another order."""
+    return b.softmax(b.transpose(b.add(x, y), perm=(2, 0, 1)), axis=-1)
+
+
+MAKES: list[Make] = [add, fused, chosen, normed]
+
+
+def program_of(make: Make, left: Sequence[Dim], right: Sequence[Dim]) -> Program:
+    b = Builder()
+    x, y = (b.input(TensorType(f32, tuple(shape))) for shape in (left, right))
+    program = compiled_on(CpuTarget("exact", DEFAULT), b.finish("g", [x, y], [make(b, x, y)]))
+    assert {each.target for each in program.plan.placements} == {"cpu"}
+    return program
+
+
+def right_result(make: Make, x: Any, y: Any) -> Any:
+    with np.errstate(all="ignore"):
+        if make is add:
+            return x + y
+        if make is fused:
+            return np.maximum(x - y, 0) * np.exp(x)
+        if make is chosen:
+            return np.where(x < y, x, np.float32(0.5))
+        scores = (x + y).transpose(2, 0, 1)
+        shifted = np.exp(scores - scores.max(axis=-1, keepdims=True, initial=-np.inf))
+        return shifted / shifted.sum(axis=-1, keepdims=True)
+
+
+def check(program: Program, make: Make, left: Sequence[int], right: Sequence[int]) -> None:
+    rng = np.random.default_rng(sum(left) * 100 + sum(right))
+    x, y = (rng.normal(size=tuple(shape)).astype(np.float32) for shape in (left, right))
+    try:
+        wanted = right_result(make, x, y)
+    except ValueError:
+        with pytest.raises(RunFailed, match="must be equal, or one of them 1"):
+            program.run([x, y])
+        return
+    (found,) = program.run([x, y])
+    assert found.shape == wanted.shape
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("make", MAKES)
+@pytest.mark.parametrize("axis", range(3))
+def test_two_sizes_that_a_run_tells(make: Make, axis: int) -> None:
+    left: list[Dim] = [2, 3, 5]
+    right: list[Dim] = [2, 3, 5]
+    left[axis], right[axis] = A, B
+    program = program_of(make, left, right)
+    for a, b in itertools.product(SIZES, SIZES):
+        check(program, make, [*left[:axis], a, *left[axis + 1 :]], [*right[:axis], b, *right[axis + 1 :]])
+
+
+@pytest.mark.parametrize("make", MAKES)
+@pytest.mark.parametrize("axis", range(3))
+@pytest.mark.parametrize("first", [True, False])
+def test_a_size_that_a_run_tells_beside_a_number(make: Make, axis: int, first: bool) -> None:
+    shapes: list[list[Dim]] = [[2, 3, 5], [2, 3, 5]]
+    shapes[0 if first else 1][axis] = A
+    program = program_of(make, *shapes)
+    for size in (*SIZES, 3, 5):
+        given = [[size if dim is A else dim for dim in shape] for shape in shapes]
+        check(program, make, *given)
+
+
+def test_all_axes_at_once_and_ranks_that_differ() -> None:
+    program = program_of(add, [A, 3, B], [symbol("c"), symbol("d")])
+    for a, b, c, d in itertools.product((1, 4), SIZES, (1, 3), SIZES):
+        check(program, add, [a, 3, b], [c, d])
+
+
+def test_a_size_that_is_never_one_is_not_repeated() -> None:
+    """Then it must be equal, and its elements lie as they always do."""
+    big = symbol("n", 2)
+    program = program_of(add, [big, 5], [7, 5])
+    check(program, add, [7, 5], [7, 5])
+    check(program, add, [6, 5], [7, 5])
+
+
+def test_three_operands() -> None:
+    b = Builder()
+    dims = [symbol(name) for name in "abc"]
+    x, y, z = (b.input(TensorType(f32, (dim, 6))) for dim in dims)
+    graph = b.finish("g", [x, y, z], [b.where(b.lt(x, y), y, z)])
+    program = compiled_on(CpuTarget("exact", DEFAULT), graph)
+    assert {each.target for each in program.plan.placements} == {"cpu"}
+    for sizes in itertools.product(SIZES, repeat=3):
+        arrays = [np.random.default_rng(at).normal(size=(n, 6)).astype(np.float32) for at, n in enumerate(sizes)]
+        try:
+            wanted = np.where(arrays[0] < arrays[1], arrays[1], arrays[2])
+        except ValueError:
+            with pytest.raises(RunFailed, match="must be equal, or one of them 1"):
+                program.run(arrays)
+            continue
+        np.testing.assert_array_equal(program.run(arrays)[0], wanted)
