@@ -80,6 +80,11 @@ def check(program: Program, make: Make, left: Sequence[int], right: Sequence[int
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
+def sizes(shape: Sequence[Dim], size: int) -> list[int]:
+    """A shape with this number in place of its symbol."""
+    return [dim if isinstance(dim, int) else size for dim in shape]
+
+
 @pytest.mark.parametrize("make", MAKES)
 @pytest.mark.parametrize("axis", range(3))
 def test_two_sizes_that_a_run_tells(make: Make, axis: int) -> None:
@@ -88,7 +93,7 @@ def test_two_sizes_that_a_run_tells(make: Make, axis: int) -> None:
     left[axis], right[axis] = A, B
     program = program_of(make, left, right)
     for a, b in itertools.product(SIZES, SIZES):
-        check(program, make, [*left[:axis], a, *left[axis + 1 :]], [*right[:axis], b, *right[axis + 1 :]])
+        check(program, make, sizes(left, a), sizes(right, b))
 
 
 @pytest.mark.parametrize("make", MAKES)
@@ -99,8 +104,7 @@ def test_a_size_that_a_run_tells_beside_a_number(make: Make, axis: int, first: b
     shapes[0 if first else 1][axis] = A
     program = program_of(make, *shapes)
     for size in (*SIZES, 3, 5):
-        given = [[size if dim is A else dim for dim in shape] for shape in shapes]
-        check(program, make, *given)
+        check(program, make, *(sizes(shape, size) for shape in shapes))
 
 
 def test_all_axes_at_once_and_ranks_that_differ() -> None:
