@@ -13,13 +13,15 @@ from programs import compiled_on
 from assay.errors import RunFailed
 from assay.ir.dims import Dim, symbol
 from assay.ir.dtypes import f32
+from assay.ir.graph import Graph
 from assay.ir.types import TensorType
 from assay.limits import DEFAULT
 from assay.ops.builder import Builder
 from assay.runtime.program import Program
-from assay.targets.cpu import CpuTarget
+from assay.runtime.targets import make_target
 
 A, B = symbol("a"), symbol("b")
+TARGETS = [name for name in ("cpu", "vulkan") if make_target(name, "exact", DEFAULT).probe().present]
 SIZES = (0, 1, 2, 4)
 Make = Callable[..., Any]
 
@@ -45,12 +47,22 @@ def normed(b: Builder, x: Any, y: Any) -> Any:
 MAKES: list[Make] = [add, fused, chosen, normed]
 
 
-def program_of(make: Make, left: Sequence[Dim], right: Sequence[Dim]) -> Program:
+@pytest.fixture(params=TARGETS)
+def name(request: pytest.FixtureRequest) -> str:
+    """The targets that plan for all sizes at once."""
+    return request.param
+
+
+def program_on(name: str, graph: Graph) -> Program:
+    program = compiled_on(make_target(name, "exact", DEFAULT), graph)
+    assert {each.target for each in program.plan.placements} == {name}
+    return program
+
+
+def program_of(name: str, make: Make, left: Sequence[Dim], right: Sequence[Dim]) -> Program:
     b = Builder()
     x, y = (b.input(TensorType(f32, tuple(shape))) for shape in (left, right))
-    program = compiled_on(CpuTarget("exact", DEFAULT), b.finish("g", [x, y], [make(b, x, y)]))
-    assert {each.target for each in program.plan.placements} == {"cpu"}
-    return program
+    return program_on(name, b.finish("g", [x, y], [make(b, x, y)]))
 
 
 def right_result(make: Make, x: Any, y: Any) -> Any:
@@ -80,54 +92,49 @@ def check(program: Program, make: Make, left: Sequence[int], right: Sequence[int
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
-def sizes(shape: Sequence[Dim], size: int) -> list[int]:
-    """A shape with this number in place of its symbol."""
-    return [dim if isinstance(dim, int) else size for dim in shape]
-
-
 @pytest.mark.parametrize("make", MAKES)
 @pytest.mark.parametrize("axis", range(3))
-def test_two_sizes_that_a_run_tells(make: Make, axis: int) -> None:
+def test_two_sizes_that_a_run_tells(name: str, make: Make, axis: int) -> None:
     left: list[Dim] = [2, 3, 5]
     right: list[Dim] = [2, 3, 5]
     left[axis], right[axis] = A, B
-    program = program_of(make, left, right)
+    program = program_of(name, make, left, right)
     for a, b in itertools.product(SIZES, SIZES):
-        check(program, make, sizes(left, a), sizes(right, b))
+        check(program, make, [*left[:axis], a, *left[axis + 1 :]], [*right[:axis], b, *right[axis + 1 :]])
 
 
 @pytest.mark.parametrize("make", MAKES)
 @pytest.mark.parametrize("axis", range(3))
 @pytest.mark.parametrize("first", [True, False])
-def test_a_size_that_a_run_tells_beside_a_number(make: Make, axis: int, first: bool) -> None:
+def test_a_size_that_a_run_tells_beside_a_number(name: str, make: Make, axis: int, first: bool) -> None:
     shapes: list[list[Dim]] = [[2, 3, 5], [2, 3, 5]]
     shapes[0 if first else 1][axis] = A
-    program = program_of(make, *shapes)
+    program = program_of(name, make, *shapes)
     for size in (*SIZES, 3, 5):
-        check(program, make, *(sizes(shape, size) for shape in shapes))
+        given = [[size if dim is A else dim for dim in shape] for shape in shapes]
+        check(program, make, *given)
 
 
-def test_all_axes_at_once_and_ranks_that_differ() -> None:
-    program = program_of(add, [A, 3, B], [symbol("c"), symbol("d")])
+def test_all_axes_at_once_and_ranks_that_differ(name: str) -> None:
+    program = program_of(name, add, [A, 3, B], [symbol("c"), symbol("d")])
     for a, b, c, d in itertools.product((1, 4), SIZES, (1, 3), SIZES):
         check(program, add, [a, 3, b], [c, d])
 
 
-def test_a_size_that_is_never_one_is_not_repeated() -> None:
+def test_a_size_that_is_never_one_is_not_repeated(name: str) -> None:
     """Then it must be equal, and its elements lie as they always do."""
     big = symbol("n", 2)
-    program = program_of(add, [big, 5], [7, 5])
+    program = program_of(name, add, [big, 5], [7, 5])
     check(program, add, [7, 5], [7, 5])
     check(program, add, [6, 5], [7, 5])
 
 
-def test_three_operands() -> None:
+def test_three_operands(name: str) -> None:
     b = Builder()
     dims = [symbol(name) for name in "abc"]
     x, y, z = (b.input(TensorType(f32, (dim, 6))) for dim in dims)
     graph = b.finish("g", [x, y, z], [b.where(b.lt(x, y), y, z)])
-    program = compiled_on(CpuTarget("exact", DEFAULT), graph)
-    assert {each.target for each in program.plan.placements} == {"cpu"}
+    program = program_on(name, graph)
     for sizes in itertools.product(SIZES, repeat=3):
         arrays = [np.random.default_rng(at).normal(size=(n, 6)).astype(np.float32) for at, n in enumerate(sizes)]
         try:
