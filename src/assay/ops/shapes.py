@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from assay.ir.dims import UNKNOWN, Dim, dim_max, dim_min, eq, floordiv, le, product
+from assay.ir.dims import UNKNOWN, Dim, dim_max, eq, floordiv, le, product
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
-from assay.ops.conditions import must_broadcast
 
 
 def same(x: Fact, *others: Fact | None, **attrs: Any) -> list[Shape]:
@@ -46,14 +45,9 @@ def broadcast_dim(a: Dim, b: Dim) -> Dim:
         return b if a == 1 else a
     if a == 1 or b == 1:
         return b if a == 1 else a
-    must_broadcast(a, b)
     if isinstance(a, int) or isinstance(b, int):
         return a if isinstance(a, int) else b
-    if a is UNKNOWN or b is UNKNOWN:
-        return UNKNOWN
-    if le(2, a) or le(2, b):
-        return a if le(2, a) else b
-    return dim_max(a, b) * dim_min(a, b, 1)  # 0 and 1 give 0
+    return UNKNOWN
 
 
 def axis_of(axis: int, rank: int) -> int:

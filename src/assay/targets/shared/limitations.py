@@ -10,7 +10,7 @@ from assay.ir.dtypes import DType, f32, f64, string
 from assay.ir.graph import Node
 from assay.ir.types import TensorType, Type
 from assay.targets.base import Limitation, limitation
-from assay.targets.shared.tensors import dtype_of, is_checked_broadcast, is_clear_broadcast, shape_of
+from assay.targets.shared.tensors import dtype_of, is_clear_broadcast, shape_of
 
 
 def _types(node: Node) -> Iterator[Type]:
@@ -53,11 +53,10 @@ def unclear_broadcast(broadcasts: Callable[[Node], Broadcasts]) -> Limitation:
     return unclear
 
 
-@limitation("nothing tells whether an axis is broadcast")
-def unchecked_operands(node: Node) -> bool:
-    """Elementwise nodes whose sizes are too involved to be compared in a run."""
-    wanted = shape_of(node.outputs[0])
-    return not all(is_checked_broadcast(shape_of(value), wanted) for value in node.inputs if value is not None)
+UNCLEAR_OPERANDS = unclear_broadcast(
+    lambda node: [(shape_of(value), shape_of(node.outputs[0])) for value in node.inputs if value is not None]
+)
+"""Elementwise nodes of which only a run tells whether an axis is repeated."""
 
 
 def no_kernel_for(dtypes: Sequence[DType], op: str) -> Limitation:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from assay.ir.dims import UNKNOWN, Dim, eq
+from assay.ir.dims import Dim, eq
 from assay.ir.dtypes import DType
 from assay.ir.graph import Value
 from assay.ir.types import TensorType
-from assay.ops.conditions import broadcasts
 
 
 def dtype_of(value: Value | None) -> DType:
@@ -27,13 +26,6 @@ def is_clear_broadcast(shape: Sequence[Dim], wanted: Sequence[Dim]) -> bool:
     """Whether it can be proved which axes are repeated where a tensor is broadcast to the shape `wanted`."""
     pairs = zip(reversed(shape), reversed(wanted), strict=False)
     return len(shape) <= len(wanted) and all(old == 1 or eq(old, new) for old, new in pairs)
-
-
-def is_checked_broadcast(shape: Sequence[Dim], wanted: Sequence[Dim]) -> bool:
-    """Whether a run can tell if a tensor may be broadcast to the shape `wanted`, and which axes are repeated."""
-    pairs = [*zip(reversed(shape), reversed(wanted), strict=False)]
-    open_pairs = [(old, new) for old, new in pairs if old != 1 and not eq(old, new)]
-    return len(shape) <= len(wanted) and all(broadcasts(old, new).size is not UNKNOWN for old, new in open_pairs)
 
 
 def _type_of(value: Value | None) -> TensorType:
