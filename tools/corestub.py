@@ -22,7 +22,7 @@ KNOWN = {
     "DType": "assay.ir.dtypes",
     "Graph": "assay.ir.graph",
     "Mapping": "collections.abc",
-    "Operand": "assay.ops.operands",
+    "OpInput": "assay.ops.inputs",
     "Sequence": "collections.abc",
     "Value": "assay.ir.graph",
 }
@@ -62,8 +62,8 @@ def _method(definition: OpDef) -> str:
 
 def _input(param: Param) -> str:
     if param.kind == "variadic":
-        return f"*{param.name}: Operand | None"
-    return f"{param.name}: Operand" if param.kind == "one" else f"{param.name}: Operand | None = None"
+        return f"*{param.name}: OpInput | None"
+    return f"{param.name}: OpInput" if param.kind == "one" else f"{param.name}: OpInput | None = None"
 
 
 def _attrs(definition: OpDef) -> Iterator[str]:

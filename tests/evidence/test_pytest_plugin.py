@@ -120,9 +120,9 @@ def test_failures(pytester: pytest.Pytester, tmp_path: Path) -> None:
 
 
 def test_what_was_not_tried_is_no_expected_failure(pytester: pytest.Pytester) -> None:
-    result = run(pytester, recorded("model", "Broken()", "x", marker=XFAIL), "--assay-target", "abacus")
+    result = run(pytester, recorded("model", "Broken()", "x", marker=XFAIL), "--assay-target", "slate")
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*the model on abacus: unsupported*"])
+    result.stdout.fnmatch_lines(["*the model on slate: unsupported*"])
 
 
 def test_half_width_is_told(pytester: pytest.Pytester, tmp_path: Path) -> None:

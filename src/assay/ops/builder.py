@@ -19,7 +19,7 @@ from assay.ir.graph import Graph, Node, Origin, Value, captured
 from assay.ir.types import Shape, TensorType, Type, UnknownType
 from assay.limits import DEFAULT, Limits
 from assay.ops.core_ops import CoreOps
-from assay.ops.operands import Operand
+from assay.ops.inputs import OpInput
 from assay.ops.registry import OPS, Effect, FactMissing, OpDef, as_results, carrier, complete_attrs, evaluate
 
 
@@ -96,7 +96,7 @@ class Builder(CoreOps):
     # --- emitting ops
 
     def emit(
-        self, op: str, *inputs: Operand | None, regions: tuple[Graph, ...] = (), **attrs: Any
+        self, op: str, *inputs: OpInput | None, regions: tuple[Graph, ...] = (), **attrs: Any
     ) -> tuple[Value, ...]:
         """Emit one op and return its results; TypeError or ValueError where the arguments do not fit."""
         definition = OPS[op]
@@ -251,7 +251,7 @@ class Builder(CoreOps):
     def _flat(self, value: Value) -> Value:
         return self.emit("reshape", value, [-1])[0] if self.rank(value) == 0 else value
 
-    def _lift(self, definition: OpDef, inputs: Sequence[Operand | None]) -> tuple[Value | None, ...]:
+    def _lift(self, definition: OpDef, inputs: Sequence[OpInput | None]) -> tuple[Value | None, ...]:
         if all(value is None or isinstance(value, Value) for value in inputs):
             return cast("tuple[Value | None, ...]", tuple(inputs))
         bound: dict[str, DType] = {}
@@ -262,7 +262,7 @@ class Builder(CoreOps):
         return tuple(self._lift_one(definition, index, value, bound) for index, value in enumerate(inputs))
 
     def _lift_one(
-        self, definition: OpDef, index: int, value: Operand | None, bound: Mapping[str, DType]
+        self, definition: OpDef, index: int, value: OpInput | None, bound: Mapping[str, DType]
     ) -> Value | None:
         if value is None or isinstance(value, Value):
             return value

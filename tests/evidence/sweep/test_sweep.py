@@ -315,7 +315,7 @@ def test_unknown_names() -> None:
 
 
 def test_a_target_that_does_not_exist_is_no_pass() -> None:
-    record = run(Job(Case("model", "Mnist", "abacus", size="small"), Environment("now"), rounds=1), lambda _: None)
+    record = run(Job(Case("model", "Mnist", "slate", size="small"), Environment("now"), rounds=1), lambda _: None)
     assert record.status == "unsupported"
 
 

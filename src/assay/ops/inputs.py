@@ -10,5 +10,5 @@ import numpy as np
 from assay.ir.dtypes import Array
 from assay.ir.graph import Value
 
-Operand: TypeAlias = Value | Array | np.generic | bool | int | float | complex | Sequence[Any]
+OpInput: TypeAlias = Value | Array | np.generic | bool | int | float | complex | Sequence[Any]
 """A value, or a number, list or array that becomes a constant."""
