@@ -47,7 +47,13 @@ def _vulkan(mode: str, limits: Limits, threads: Threads) -> Target:
     return VulkanTarget(mode, limits, threads)
 
 
-_OWN: dict[str, Maker] = {ORACLE: _reference, "cpu": _cpu, "vulkan": _vulkan}
+def _ttnn(mode: str, limits: Limits, threads: Threads) -> Target:
+    from assay.targets.ttnn import TtnnTarget
+
+    return TtnnTarget(mode, limits, threads)
+
+
+_OWN: dict[str, Maker] = {ORACLE: _reference, "cpu": _cpu, "vulkan": _vulkan, "ttnn": _ttnn}
 
 
 @cache
