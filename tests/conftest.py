@@ -1,7 +1,7 @@
 """What every test runs under: a cache of its run, torch kept off instructions that end some machines' runs, and one
 more target than Assay has, that of docs/writing-a-target.md.
 
-A test that takes `target` or `target_name` is run on every target that is registered.
+A test that takes `target` or `target_name` is run on every target that is registered, but for those in `APART`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,14 @@ from assay.runtime.targets import make_target, probe_target, target_names  # noq
 from assay.targets.base import Probe, Target  # noqa: E402
 
 _probe = cache(probe_target)
+APART = {
+    "ttnn": "each of its programs is put to a library in another process, and its numbers are those of bf16: it has "
+    "suites of its own, tests/targets/test_ttnn_*.py"
+}
+"""Targets that the shared suites leave out, and why."""
 
 
-@pytest.fixture(params=target_names())
+@pytest.fixture(params=[name for name in target_names() if name not in APART])
 def target_name(request: pytest.FixtureRequest) -> str:
     """The name of a registered target. Those that are not here are skipped, with what their probe says."""
     name: str = request.param

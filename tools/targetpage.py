@@ -28,7 +28,10 @@ A node that a target refuses falls back to the next one of the chain, and `expla
 is refused is decomposed first, and its parts are asked for. The refusals of a target are its *limitations*
 (`Target.limitations()`): rows of a table by which it refuses, by which the tests know what to expect, and of which this
 page is made. A refusal without a row fails the tests, and so does a row that nothing meets.
+What the target `ttnn` takes is in [ttnn-ops.md](ttnn-ops.md), made of what its library says.
 """
+ELSEWHERE = ("ttnn",)
+"""Targets with a page of their own: this one is made where their libraries may be missing."""
 LIMITATIONS = """
 ### Limitations
 
@@ -51,7 +54,7 @@ arguments. Ops on strings, sequences and files (the host ops) are the oracle's.
 
 def page() -> str:
     """The text of docs/targets.md. The section of a target that is not here stays as it is."""
-    return HEAD + "".join(_section_of(name) for name in own_target_names())
+    return HEAD + "".join(_section_of(name) for name in own_target_names() if name not in ELSEWHERE)
 
 
 def _section_of(name: str) -> str:

@@ -22,6 +22,7 @@ from assay.ops.registry import OpDef, Sample, complete_attrs
 from assay.targets.cpu.ops import CPU_OPS
 from assay.targets.reference import ReferenceTarget
 from assay.targets.reference.interpreter import Mode
+from assay.targets.ttnn.ops import TTNN_OPS
 
 ROOT = Path(__file__).parent.parent.parent
 DEVICE_OPS = [definition for definition in OPS if not definition.host]
@@ -189,7 +190,7 @@ def test_every_dtype_has_a_sample(definition: OpDef) -> None:
 
 
 def test_every_op_is_documented() -> None:
-    assert [definition.name for definition in (*CORE, *CPU_OPS) if not definition.doc.strip()] == []
+    assert [definition.name for definition in (*CORE, *CPU_OPS, *TTNN_OPS) if not definition.doc.strip()] == []
 
 
 def test_the_milli_ops_are_few() -> None:
@@ -200,8 +201,8 @@ def test_the_milli_ops_are_few() -> None:
 def test_targets_own_ops_that_fall_apart_into_core_ops() -> None:
     """None is among the core ops, and nobody needs the target to run them: a reference and parts are there."""
     assert [definition.name for definition in CORE if "." in definition.name] == []
-    assert [definition.name for definition in CPU_OPS if definition.is_milli or definition.host] == []
-    assert all(definition.name.startswith("cpu.") for definition in CPU_OPS)
+    assert [definition.name for definition in (*CPU_OPS, *TTNN_OPS) if definition.is_milli or definition.host] == []
+    assert all(each.name.startswith(f"{owned.owner}.") for owned in (CPU_OPS, TTNN_OPS) for each in owned)
 
 
 def test_the_signatures_of_the_builder_are_up_to_date() -> None:

@@ -41,7 +41,13 @@ def _cpu(mode: str, limits: Limits, threads: Threads) -> Target:
     return CpuTarget(mode, limits, threads)
 
 
-_OWN: dict[str, Maker] = {ORACLE: _reference, "cpu": _cpu}
+def _ttnn(mode: str, limits: Limits, threads: Threads) -> Target:
+    from assay.targets.ttnn import TtnnTarget
+
+    return TtnnTarget(mode, limits, threads)
+
+
+_OWN: dict[str, Maker] = {ORACLE: _reference, "cpu": _cpu, "ttnn": _ttnn}
 
 
 @cache

@@ -1,1 +1,99 @@
-"""Tenstorrent cards through the library ttnn."""
+"""The Tenstorrent target: segments become programs of the library ttnn.
+
+The library checks every call of a program on a stand-in for a card. The numbers come from a model of the card: the
+oracle, with the card's rounding. Nothing here is measured on a device, and nothing says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from functools import cache
+
+from assay.errors import CompileFailed
+from assay.ir.dtypes import bf16
+from assay.ir.graph import Graph, Node
+from assay.limits import Limits
+from assay.targets.base import (
+    Bodies,
+    Device,
+    Executable,
+    Limitation,
+    Limitations,
+    NamedPass,
+    Probe,
+    Support,
+    Traits,
+    TransferCost,
+)
+from assay.targets.threads import Threads, available_threads
+from assay.targets.ttnn.device_model import ModelledCard, Setting, compiled
+from assay.targets.ttnn.library import LibraryFailed, has_card, open_library
+from assay.targets.ttnn.resident import keep_weights
+from assay.targets.ttnn.table import TABLE
+
+
+class TtnnTarget:
+    """Tenstorrent cards, as the library and a model of the card know them."""
+
+    name = "ttnn"
+
+    def __init__(self, mode: str, limits: Limits, threads: Threads = available_threads) -> None:
+        self._mode, self._limits = mode, limits
+
+    def probe(self) -> Probe:
+        """Whether the library is there, and which card stands in."""
+        library = open_library()
+        if isinstance(library, str):
+            return Probe(False, library)
+        try:
+            about = library.about()
+        except LibraryFailed as error:
+            return Probe(False, error.message.partition("\n")[0])
+        cores = "×".join(map(str, about.grid))
+        details = {
+            "ttnn": about.version,
+            "card": f"mock {library.mock.name} ({about.chips} × {about.arch}, {cores} cores)",
+            "numbers": "device model",
+        }
+        return Probe(
+            True, details={**details, **({"but": "the card of this machine is not used"} if has_card() else {})}
+        )
+
+    @property
+    def traits(self) -> Traits:
+        """Memory of its own, programs for fixed sizes, bf16; rough figures of a card on PCIe."""
+        return Traits(TransferCost(5e-5, 1e10), sizes="specialised", rounds_to=bf16, operations_per_second=1e13)
+
+    def limitations(self) -> Limitations:
+        """What the op table says."""
+        return _LIMITATIONS if self._mode == "exact" else _nothing(f"the mode '{self._mode}' is the oracle's")
+
+    def support(self, node: Node) -> Support:
+        """What the op table says."""
+        return self.limitations().support(node)
+
+    def passes(self) -> Sequence[NamedPass]:
+        """Weights stay on the card."""
+        return (NamedPass("resident", keep_weights),)
+
+    def open(self) -> Device:
+        """The memory of the modelled card."""
+        return ModelledCard()
+
+    def compile(
+        self, segment: Graph, bodies: Bodies, disabled: Collection[str] = (), device: Device | None = None
+    ) -> Executable:
+        """The segment as a program that the library has taken. CompileFailed, in its own words, if it takes it not."""
+        library = open_library()
+        if isinstance(library, str):
+            raise CompileFailed(library)
+        return compiled(Setting(segment, library, self._limits, bodies), device or ModelledCard())
+
+
+_LIMITATIONS = TABLE.limitations()
+
+
+@cache
+def _nothing(reason: str) -> Limitations:
+    """No node is taken."""
+    return Limitations((Limitation(reason),))

@@ -12,7 +12,7 @@ from assay.errors import RunFailed
 from assay.ir.dtypes import Array
 from assay.processes import Worker, WorkerFailed, WorkerLimits
 from assay.targets.ttnn.cards import Card, chosen_card
-from assay.targets.ttnn.mock import mock_environment, plain_environment
+from assay.targets.ttnn.mock import mock_environment
 from assay.targets.ttnn.pythons import Installed, installed
 
 _SERVICE = f"{Path(__file__).with_name('service.py')}:serve"
@@ -60,6 +60,9 @@ class Spec:
     buffer: str
     memory: str
 
+    def __str__(self) -> str:
+        return f"{self.dtype} {list(self.shape)} {self.layout}"
+
 
 @dataclass(frozen=True, slots=True)
 class Checked:
@@ -71,16 +74,17 @@ class Checked:
 
 
 class Library:
-    """The library in a process of its own, with a card or with a stand-in for one (`mock`). Threads may share it.
+    """The library in a process of its own, with a stand-in for a card. Threads may share it.
 
     Every request may raise LibraryFailed.
     """
 
-    def __init__(self, found: Installed, mock: Card | None, limits: WorkerLimits = PATIENCE) -> None:
+    def __init__(self, found: Installed, mock: Card, limits: WorkerLimits = PATIENCE) -> None:
         self.mock = mock
-        environment = plain_environment() if mock is None else mock_environment(found.folder, mock)
-        mesh = (1, 1) if mock is None else mock.mesh
-        self._worker = Worker(_SERVICE, list(mesh), _SMALL, python=found.python, environment=environment, limits=limits)
+        environment = mock_environment(found.folder, mock)
+        self._worker = Worker(
+            _SERVICE, list(mock.mesh), _SMALL, python=found.python, environment=environment, limits=limits
+        )
 
     def about(self) -> About:
         """What the library says of itself."""
@@ -136,11 +140,11 @@ def has_card() -> bool:
 
 
 def open_library() -> Library | str:
-    """The library of this process, with the card of this machine or a stand-in; else the reason why there is none."""
+    """The library of this process with a stand-in for a card; else the reason why there is none."""
     found = installed()
-    return found.reason or _opened(found, None if has_card() else chosen_card())
+    return found.reason or _opened(found, chosen_card())
 
 
 @cache
-def _opened(found: Installed, mock: Card | None) -> Library:
+def _opened(found: Installed, mock: Card) -> Library:
     return Library(found, mock)

@@ -46,16 +46,13 @@ def mock_environment(library: Path, card: Card) -> dict[str, str]:
     """The variables under which the library, installed in `library`, opens `card` without having it."""
     root = _root(library, card)
     return {
-        **plain_environment(),
+        "TT_METAL_LOGGER_LEVEL": "fatal",
+        "TT_METAL_DISABLE_BACKTRACE": "1",
+        "LOGURU_LEVEL": "ERROR",
         "TT_METAL_RUNTIME_ROOT": str(root),
         "TT_METAL_MOCK_CLUSTER_DESC_PATH": str(root / _CLUSTER),
         "TT_METAL_CACHE": f"{_kernels(root)}/",
     }
-
-
-def plain_environment() -> dict[str, str]:
-    """The variables that hold with a card, too: errors come without C++ stacks, and little is logged."""
-    return {"TT_METAL_LOGGER_LEVEL": "fatal", "TT_METAL_DISABLE_BACKTRACE": "1", "LOGURU_LEVEL": "ERROR"}
 
 
 def _root(library: Path, card: Card) -> Path:

@@ -84,32 +84,32 @@ class OpenCard:
     def do_check(self, send: Send, steps: list[Any], inputs: list[Any]) -> Any:
         """Run a program on inputs of which only the specs (number, shape, dtype, layout) are given, and forget all.
 
-        The reply has the specs of what each step gave, and the bytes of the card's memory before and after each.
+        The reply has the specs of what each step gave, and the bytes of the card's memory before the first and after
+        each. Then what nobody reads any more is forgotten: the library frees memory with the last tensor in it, and
+        some of its results lie in the memory of others.
         """
         values: dict[int, Any] = {}
-        try:
-            for number, shape, dtype, layout in inputs:
-                send("allocate")
-                values[number] = self._guarded(-1, lambda s=shape, d=dtype, o=layout: self._allocated(s, d, o))
-            specs: list[Any] = []
-            memory = [self._used()]
-            for at, step in enumerate(steps):
-                self._take(send, at, step, values)
-                specs.append([self._spec(values[number]) for number in step["results"] if number in values])
-                memory.append(self._used())
-        finally:
-            self._drop(values.values())
+        for number, shape, dtype, layout in inputs:
+            send("allocate")
+            values[number] = self._guarded(-1, lambda s=shape, d=dtype, o=layout: self._allocated(s, d, o))
+        specs: list[Any] = []
+        memory = [self._used()]
+        for at, step in enumerate(steps):
+            specs.append([self._spec(each) for each in self._take(send, at, step, values)])
+            memory.append(self._used())
+            for number in step["frees"]:
+                del values[number]
         return {"specs": specs, "memory": memory}
 
     # --- steps
 
-    def _take(self, send: Send, at: int, step: Any, values: dict[int, Any]) -> None:
-        """One call; then what nobody reads any more is freed."""
+    def _take(self, send: Send, at: int, step: Any, values: dict[int, Any]) -> list[Any]:
+        """The results of one call, which are among the values from now on."""
         send(step["op"])
         found = self._guarded(at, lambda: self._called(self._named(step["op"]), step, values))
-        results = found if type(found) in (list, tuple) else [found]
+        results = list(found) if type(found) in (list, tuple) else [found]
         values.update({number: results[place] for place, number in enumerate(step["results"])})
-        self._drop([values.pop(number) for number in step["frees"]])
+        return results
 
     def _made(self, given: Any, values: dict[int, Any]) -> Any:
         """An argument as the library takes it."""
@@ -147,14 +147,6 @@ class OpenCard:
         ttnn = self.ttnn
         spec = ttnn.Shape(shape), self._named(dtype), self._named(layout)
         return ttnn.allocate_tensor_on_device(*spec, self.device, ttnn.DRAM_MEMORY_CONFIG)
-
-    def _is_on_card(self, tensor: Any) -> bool:
-        return tensor.storage_type() != self.ttnn.StorageType.HOST and tensor.is_allocated()
-
-    def _drop(self, tensors: Any) -> None:
-        for tensor in tensors:
-            if isinstance(tensor, self.ttnn.Tensor) and self._is_on_card(tensor):
-                self.ttnn.deallocate(tensor)
 
     def _array(self, tensor: Any) -> Any:
         """A tensor's content as the host has it; floats as float32."""

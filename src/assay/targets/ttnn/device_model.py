@@ -1,0 +1,116 @@
+"""The model of a card: the oracle's references with the card's rounding, and memory that holds what a card's would.
+
+Every value is rounded to bfloat16 when it is moved to the card and after every op, as it lies in the card's memory;
+what a single op does inside is exact. The card itself sums in f32 and approximates functions: see the tolerances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from assay.errors import RunFailed
+from assay.ir.dtypes import Array
+from assay.ir.graph import Graph, Value
+from assay.limits import Limits
+from assay.targets.base import Bodies, Device, Executable, Finished, Observer, Run
+from assay.targets.budget import Allowance
+from assay.targets.reference.interpreter import Interpreter
+from assay.targets.ttnn.formats import TILE, bfloat16
+from assay.targets.ttnn.library import Library
+from assay.targets.ttnn.lowering import Taken, accepted, planned
+
+_WORD = np.iinfo(np.int32)
+
+
+class ModelledBuffer:
+    """A tensor in the modelled memory."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes on a card: whole tiles of two-byte floats (bools are such, too), words for integers."""
+        shape: tuple[int, ...] = self.content.shape
+        if self.content.dtype.kind in "iu":
+            return prod(shape) * 4
+        *outer, rows, columns = (1, 1, *shape)
+        return prod(outer) * _whole(rows) * _whole(columns) * 2
+
+
+def _whole(size: int) -> int:
+    return -(-size // TILE) * TILE
+
+
+class ModelledCard:
+    """The memory of the modelled card."""
+
+    def upload(self, array: Array) -> ModelledBuffer:
+        """The array as the card holds it. RunFailed for integers beyond its 32 bits."""
+        if array.dtype.kind in "iu" and array.size and (array.min() < _WORD.min or array.max() > _WORD.max):
+            raise RunFailed("an integer does not fit the card's 32 bits", hint="leave this tensor to another target")
+        if array.dtype == np.float32:
+            with np.errstate(all="ignore"):
+                return ModelledBuffer(bfloat16(array))
+        return ModelledBuffer(np.array(array))
+
+    def download(self, buffer: Any) -> Array:
+        """A copy for the caller."""
+        return buffer.content.copy()
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all executables of a segment share: the segment, the library that takes its programs, limits and bodies."""
+
+    segment: Graph
+    library: Library
+    limits: Limits
+    bodies: Bodies
+
+
+class ModelledExecutable:
+    """A segment that the library has taken, computed by the model. `resident` is on the card for all runs."""
+
+    addressed: Collection[int] = ()
+
+    def __init__(self, setting: Setting, taken: Taken, resident: Mapping[Value, ModelledBuffer]) -> None:
+        self._setting, self._resident, self.taken = setting, resident, taken
+        segment = setting.segment
+        self._open = tuple(value for value in segment.inputs if value not in resident)
+        constants = {**segment.constants, **{value: each.content for value, each in resident.items()}}
+        graph = replace(segment, inputs=self._open, input_names=(), constants=constants)
+        self._oracle = Interpreter(graph, "bf16", setting.limits, setting.bodies)
+
+    def bind(self, statics: Mapping[int, Any]) -> Executable:
+        """The same segment with some of its inputs on the card for good, in the forms that its program wants."""
+        resident = {**self._resident, **{self._open[at]: each for at, each in statics.items()}}
+        return ModelledExecutable(self._setting, take(self._setting, resident), resident)
+
+    def submit(
+        self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
+    ) -> tuple[tuple[Any, ...], Run]:
+        """Buffers in, buffers out."""
+        found, _ = self._oracle.submit([each.content for each in inputs], observer, allowance)
+        return tuple(map(ModelledBuffer, found)), Finished(self.taken.peak_bytes)
+
+
+def take(setting: Setting, resident: Collection[Value] = ()) -> Taken:
+    """The program of a segment, some of whose inputs are `resident`, and what the library says of it. CompileFailed if
+    the library does not take it."""
+    program = planned(setting.segment, resident)
+    return Taken(program, accepted(program, setting.library))
+
+
+def compiled(setting: Setting, card: Device) -> ModelledExecutable:
+    """A segment made ready; its constants are on the card from now on."""
+    taken = take(setting)
+    constants = setting.segment.constants
+    used = dict.fromkeys(each.value for each in taken.program.given if each.value in constants)
+    resident: dict[Value, Any] = {value: card.upload(constants[value]) for value in used}
+    return ModelledExecutable(setting, taken, resident)

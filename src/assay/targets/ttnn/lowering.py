@@ -1,0 +1,67 @@
+"""A segment planned by the op table, and put to the library."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from assay.errors import CompileFailed
+from assay.ir.graph import Graph, Value
+from assay.targets.ttnn import ops, rows
+from assay.targets.ttnn.library import Checked, Library, LibraryFailed, RefusedCall
+from assay.targets.ttnn.plan import CallPlanner, CallProgram
+from assay.targets.ttnn.table import TABLE, OpTable
+
+__all__ = ["accepted", "ops", "planned", "rows"]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A program that the library has taken, and what it said."""
+
+    program: CallProgram
+    checked: Checked
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that the card's memory holds while the program runs, beside what the program is given."""
+        before, *after = (dram + l1 for dram, l1 in self.checked.memory)
+        return max((before, *after)) - before
+
+
+def planned(
+    graph: Graph, bound: Collection[Value] = (), floats: str = "bfloat16", table: OpTable = TABLE
+) -> CallProgram:
+    """A segment, every node of which the table takes, in calls of the library; the inputs that are `bound` are given
+    for all runs. CompileFailed if the content of a constant does not let it."""
+    planner = CallPlanner(graph, floats, bound)
+    for node in graph.nodes:
+        row = table.rows[node.op]
+        planner.begin(node, row.layout)
+        row.emit(planner, node)
+    return planner.finished()
+
+
+def accepted(program: CallProgram, library: Library) -> Checked:
+    """What the library says of a program that it takes. CompileFailed, with the node and the library's words, if it
+    does not take it, or if it gives something else than the table says."""
+    try:
+        found = library.check(program.calls(), program.inputs())
+    except LibraryFailed as error:
+        raise CompileFailed(error.message, where=error.where, hint=error.hint) from error
+    if isinstance(found, RefusedCall):
+        if found.step < 0:
+            raise CompileFailed(f"the card has no room for the program's inputs: {found.reason}")
+        step = program.steps[found.step]
+        where = f"{step.node.op}, {step.node.origin}"
+        raise CompileFailed(f"the library refuses {step.op}: {found.reason}", where=where)
+    made = {ref: at for at, step in enumerate(program.steps) for ref in step.results}
+    for promise in program.promises:
+        if promise.ref not in made:
+            continue
+        step = program.steps[made[promise.ref]]
+        spec = found.specs[made[promise.ref]][step.results.index(promise.ref)]
+        if str(spec) != str(promise):
+            where = f"{step.node.op}, {step.node.origin}"
+            raise CompileFailed(f"{step.op} gives {spec} where the table says {promise}", where=where)
+    return found
