@@ -25,7 +25,7 @@ from assay.runtime.settings import Interface, Settings
 from assay.runtime.targets import make_chain
 from assay.runtime.transfers import Ledger
 from assay.store import open_store
-from assay.targets.base import Event, Observer, Target
+from assay.targets.base import Event, Observer, Stopwatch, Target, TimedCall
 from assay.targets.budget import Budget
 
 
@@ -40,6 +40,17 @@ class OpTime:
     seconds: float
     result_bytes: int
     live_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallTime:
+    """One call of the program that ran: the ops that it computes, what they came from, where it ran and how long."""
+
+    ops: tuple[str, ...]
+    sources: tuple[str, ...]
+    names: tuple[str, ...]
+    target: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +227,28 @@ class Session:
         """The source names of the values that the program computes; passes removed the others."""
         return tuple(named_values(self.graph))
 
+    def times(self, feeds: Mapping[str, Any]) -> list[CallTime]:
+        """One record for each call of the program that `run` runs, in order; a call may compute several nodes.
+
+        State and inputs are read and left as they are.
+        """
+        stopwatch, given = Stopwatch(), self._given(feeds)
+        self._chosen(given).run(given, stopwatch)
+        return [self._call_time(call) for call in stopwatch.calls]
+
+    def _call_time(self, call: TimedCall) -> CallTime:
+        origins = [node.origin for node in call.nodes]
+        return CallTime(
+            tuple(map(op_name, call.nodes)),
+            tuple(dict.fromkeys(origin.op for origin in origins)),
+            tuple(dict.fromkeys(origin.name for origin in origins)),
+            self.ran_on(call.nodes[0]) if call.nodes else self.target.name,
+            call.seconds,
+        )
+
     def profile(self, feeds: Mapping[str, Any]) -> list[OpTime]:
-        """One record for each node that ran, in order. State and inputs are read and left as they are."""
+        """One record for each node, in order, with its bytes: each runs by itself, nothing is fused. `times` tells what
+        the calls of a run take. State and inputs are read and left as they are."""
         times: list[OpTime] = []
 
         def note(event: Event) -> None:

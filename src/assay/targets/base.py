@@ -174,6 +174,34 @@ def _protected(result: Any) -> Any:
 
 Observer: TypeAlias = Callable[[Event], None]
 
+
+@dataclass(frozen=True, slots=True)
+class TimedCall:
+    """One call of a program that ran: the nodes that it computes, and how long it took."""
+
+    nodes: tuple[Node, ...]
+    seconds: float
+
+
+class Stopwatch:
+    """An observer that wants times alone: those of the program as it runs without an observer.
+
+    A target that runs node by node calls it as it calls any observer. One that computes several nodes in one call notes
+    its calls.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[TimedCall] = []
+
+    def __call__(self, event: Event) -> None:
+        """A node ran by itself."""
+        self.note((event.node,), event.seconds)
+
+    def note(self, nodes: Sequence[Node], seconds: float) -> None:
+        """These nodes were computed by one call."""
+        self.calls.append(TimedCall(tuple(nodes), seconds))
+
+
 Bodies: TypeAlias = Mapping[Graph, Callable[[Sequence[Any], Observer | None, Allowance | None], tuple[Any, ...]]]
 """Bodies of nodes that somebody has compiled: functions of their inputs, then of what they capture."""
 

@@ -1,4 +1,5 @@
-"""The arena: one piece of memory for all storages that are alive only for a while."""
+"""The arena: one piece of memory for all storages that are alive only for a while. `lay_out` is what targets use that plan in
+Python, and the specification of the native machine, which lays out in C: a test compares the two."""
 
 from __future__ import annotations
 
