@@ -22,7 +22,7 @@ from assay.targets.budget import Allowance
 
 _NOTHING: Mapping[Value, Any] = {}
 _OBSERVING = 4
-"""So many programs that give further values are kept for each program."""
+"""How many programs with further outputs a program keeps."""
 
 
 class Program:
@@ -84,6 +84,8 @@ class Program:
         for the values that were asked for last are kept.
         """
         extra = tuple(value for value in dict.fromkeys(values) if value not in self.plan.graph.outputs)
+        if not extra:
+            return self
         with self._lock:
             watching = self._observing.pop(extra, None) or self._compile_observing(extra)
             self._observing[extra] = watching

@@ -175,31 +175,26 @@ def _protected(result: Any) -> Any:
 Observer: TypeAlias = Callable[[Event], None]
 
 
-@dataclass(frozen=True, slots=True)
-class TimedCall:
-    """One call of a program that ran: the nodes that it computes, and how long it took."""
-
-    nodes: tuple[Node, ...]
-    seconds: float
-
-
 class Stopwatch:
     """An observer that wants times alone: those of the program as it runs without an observer.
 
-    A target that runs node by node calls it as it calls any observer. One that computes several nodes in one call notes
-    its calls.
+    A target that runs node by node calls it as it calls any observer. One that computes several nodes in one call uses
+    `note`.
     """
 
     def __init__(self) -> None:
-        self.calls: list[TimedCall] = []
+        self.seconds: dict[tuple[Node, ...], float] = {}
+        """By the nodes that were computed together. The rounds of a loop are added up."""
 
     def __call__(self, event: Event) -> None:
-        """A node ran by itself."""
-        self.note((event.node,), event.seconds)
+        """A node ran by itself. Control flow is left out: what runs in its bodies is noted."""
+        if not event.node.regions:
+            self.note((event.node,), event.seconds)
 
     def note(self, nodes: Sequence[Node], seconds: float) -> None:
         """These nodes were computed by one call."""
-        self.calls.append(TimedCall(tuple(nodes), seconds))
+        key = tuple(nodes)
+        self.seconds[key] = self.seconds.get(key, 0.0) + seconds
 
 
 Bodies: TypeAlias = Mapping[Graph, Callable[[Sequence[Any], Observer | None, Allowance | None], tuple[Any, ...]]]

@@ -136,12 +136,12 @@ class CpuExecutable:
     def _run_timed(
         self, arrays: Sequence[Any], stopwatch: Stopwatch, allowance: Allowance | None
     ) -> tuple[tuple[Any, ...], Run]:
-        """The same run with the times of its calls; that of an epilogue is part of its call's."""
+        """The same run with the times of its calls; an epilogue is part of its call."""
         times = np.zeros(len(self._encoded.order) + 1)
         outcome = self._run(arrays, times, allowance)
         seconds = {id(step): float(taken) for step, taken in zip(self._encoded.order, times, strict=False)}
         for step in self._planner.tape.steps:
-            if step.control is not Control.CHECK:
+            if step.control is Control.RUN:
                 stopwatch.note([node for part in step.parts for node in part.nodes], seconds[id(step)])
         return outcome
 

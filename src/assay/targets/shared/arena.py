@@ -1,5 +1,7 @@
-"""The arena: one piece of memory for all storages that are alive only for a while. `lay_out` is what targets use that plan in
-Python, and the specification of the native machine, which lays out in C: a test compares the two."""
+"""The arena: one piece of memory for all storages that are alive only for a while.
+
+Targets that plan in Python use `lay_out`. The native machine does the same in C, and a test compares the two.
+"""
 
 from __future__ import annotations
 
