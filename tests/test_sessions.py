@@ -15,6 +15,11 @@ import pytest
 
 import assay
 from assay.errors import BadFeed, NotFound, RunFailed
+from assay.ir.dtypes import f32
+from assay.ir.types import TensorType
+from assay.ops.builder import Builder
+from assay.runtime import program
+from assay.runtime.session import Session, SessionOptions
 
 PLAIN = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[batch, 3] x, int64[n] picks, bool flag) => (float[batch, n] y, int64 count) {
@@ -322,6 +327,37 @@ def test_profile_counts_time_and_bytes_of_every_node() -> None:
     gather = next(t for t in times if t.op == "gather")
     assert (gather.source, gather.name, gather.result_bytes) == ("onnx.Gather", "taken", 16)
     assert all(t.seconds >= 0 and t.live_bytes > 0 for t in times)
+
+
+def test_times_are_those_of_the_program_that_runs() -> None:
+    """A product, what goes on with its result, and elementwise work that is fused: two calls for five nodes."""
+    b = Builder()
+    x, w = b.input(TensorType(f32, (64, 32))), b.input(TensorType(f32, (32, 48)))
+    y = b.softmax(b.mul(b.relu(b.add(b.matmul(x, w), 1.0)), 2.0), axis=-1)
+    ready = Session(
+        b.finish("g", [x, w], [y], input_names=("x", "w"), output_names=("y",)), SessionOptions(target="cpu")
+    )
+    feeds = {"x": np.ones((64, 32), np.float32), "w": np.ones((32, 48), np.float32)}
+    before = ready.run(feeds)
+    calls = ready.times(feeds)
+    assert [call.ops for call in calls] == [("matmul", "add", "relu", "mul"), ("softmax",)]
+    assert {call.target for call in calls} == {"cpu"}
+    assert all(call.seconds > 0 for call in calls)
+    oracle = Session(ready.source, SessionOptions(target="reference"))
+    assert [call.ops for call in oracle.times(feeds)] == [("matmul",), ("add",), ("relu",), ("mul",), ("softmax",)]
+    assert [time.op for time in ready.profile(feeds)] == ["matmul", "add", "relu", "mul", "softmax"]
+    np.testing.assert_array_equal(ready.run(feeds)["y"], before["y"])
+
+
+def test_programs_that_observe_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = session(PLAIN).session
+    compiled: list[Any] = []
+    compile_plan = program.compile_plan
+    monkeypatch.setattr(program, "compile_plan", lambda *given: compiled.append(given) or compile_plan(*given))
+    first = one.observe(FEEDS, ["taken"])
+    again = one.observe(FEEDS, ["taken"])
+    np.testing.assert_array_equal(first["taken"], again["taken"])
+    assert len(compiled) == 1
 
 
 # --- threads

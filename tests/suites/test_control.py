@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -47,9 +48,30 @@ def test_what_happens_in_bodies_can_be_observed(name: str, target: Target) -> No
 def test_runs_with_control_flow_can_be_timed(name: str, target_name: str) -> None:
     session = assay.InferenceSession(CASES[name].model, target=target_name).session
     feeds = CASES[name].feeds[-1]
-    ops = [time.op for time in session.profile(feeds)]
+    ops = [each.op for each in session.profile(feeds)]
     assert {"loop", "branch"} & set(ops)
-    assert all(time.seconds >= 0 for time in session.profile(feeds))
+    assert all(each.seconds >= 0 for each in session.profile(feeds))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_times_are_those_of_runs_that_nobody_observes(name: str, target_name: str) -> None:
+    session = assay.InferenceSession(CASES[name].model, target=target_name).session
+    feeds = CASES[name].feeds[-1]
+    before, found, after = session.run(feeds), session.times(feeds), session.run(feeds)
+    assert all(call.ops and call.seconds >= 0 for call in found)
+    for each, value in after.items():
+        np.testing.assert_array_equal(value, before[each])
+
+
+def test_times_count_the_rounds_of_a_loop_once(target_name: str) -> None:
+    """In what its body calls, and not once more in the loop."""
+    session = assay.InferenceSession(CASES["counted"].model, target=target_name).session
+    feeds = {"x": X, "n": np.array(1000)}
+    session.times(feeds)
+    started = time.perf_counter()
+    found = session.times(feeds)
+    assert 0 < sum(call.seconds for call in found) <= time.perf_counter() - started
+    assert len(found) < 20
 
 
 def test_a_loop_that_runs_too_often_is_an_error(target_name: str) -> None:

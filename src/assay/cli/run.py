@@ -45,7 +45,7 @@ ObserveOption = Annotated[
     typer.Option("--observe", metavar="NAME", help="Show an intermediate value too; may be repeated."),
 ]
 ProfileOption = Annotated[
-    bool, typer.Option("--profile", help="Run once more, node by node, and show which took longest.")
+    bool, typer.Option("--profile", help="Run once more and show which calls of the program took longest.")
 ]
 _SLOWEST = 10
 
@@ -123,17 +123,22 @@ def _explained(report: CommandOutput, session: Any) -> list[dict[str, Any]]:
 
 
 def _profiled(report: CommandOutput, session: Any, feeds: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Show the nodes that took longest; all of them, in order, as JSON has them."""
-    times = session.profile(feeds)
+    """Show the calls that took longest; all of them, in order, as JSON has them."""
+    times = session.times(feeds)
     whole = sum(each.seconds for each in times) or 1.0
     slowest = sorted(times, key=lambda each: -each.seconds)[:_SLOWEST]
-    columns = (">ms", ">share", "op", "source", "name", "ran on")
+    columns = (">ms", ">share", "ops", "sources", "names", "ran on")
     rows = [
-        (f"{each.seconds * 1e3:.3f}", f"{each.seconds / whole:.1%}", each.op, each.source, each.name, each.target)
+        (
+            f"{each.seconds * 1e3:.3f}",
+            f"{each.seconds / whole:.1%}",
+            *(" + ".join(words) for words in (each.ops, each.sources, each.names)),
+            each.target,
+        )
         for each in slowest
     ]
     report.text()
-    report.table(f"The slowest of {len(times)} nodes, each run by itself", columns, rows)
+    report.table(f"The slowest of {len(times)} calls of the program", columns, rows)
     return [asdict(each) for each in times]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +21,8 @@ from assay.targets.base import Bodies, Observer, Target
 from assay.targets.budget import Allowance
 
 _NOTHING: Mapping[Value, Any] = {}
+_OBSERVING = 4
+"""How many programs with further outputs a program keeps."""
 
 
 class Program:
@@ -45,6 +48,8 @@ class Program:
         """What was moved to devices for all runs: constants and what was bound; None if there is no device."""
         self.damaged: list[Transfer] | None = None
         """If this is a list, what is moved to a device is read back, and what did not arrive as it was is noted."""
+        self._observing: dict[tuple[Value, ...], Program] = {}
+        self._lock = threading.Lock()
         self._link()
 
     def _link(self) -> None:
@@ -75,16 +80,26 @@ class Program:
     def observing(self, values: Collection[Value]) -> Program:
         """The same program, with values that it computes on the way as further outputs, in the order given.
 
-        The same kernels run; only their results are kept. Values in bodies cannot be observed in this way.
+        The same kernels run; only their results are kept. Values in bodies cannot be observed in this way. The programs
+        for the values that were asked for last are kept.
         """
-        extra = [value for value in dict.fromkeys(values) if value not in self.plan.graph.outputs]
+        extra = tuple(value for value in dict.fromkeys(values) if value not in self.plan.graph.outputs)
+        if not extra:
+            return self
+        with self._lock:
+            watching = self._observing.pop(extra, None) or self._compile_observing(extra)
+            self._observing[extra] = watching
+            while len(self._observing) > _OBSERVING:
+                self._observing.pop(next(iter(self._observing)))
+        watching.damaged = self.damaged
+        return watching
+
+    def _compile_observing(self, extra: Sequence[Value]) -> Program:
         wanted = frozenset(extra)
         segments = tuple(replace(each, graph=_revealing(each.graph, wanted)) for each in self.plan.segments)
         graph = self.plan.graph
         whole = replace(graph, outputs=(*graph.outputs, *extra), output_names=())
-        watching = compile_plan(replace(self.plan, graph=whole, segments=segments), self.oracle, self._disabled)
-        watching.damaged = self.damaged
-        return watching
+        return compile_plan(replace(self.plan, graph=whole, segments=segments), self.oracle, self._disabled)
 
     def on_oracle(self) -> Program:
         """The same segments, computed by the oracle."""

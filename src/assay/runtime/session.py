@@ -25,7 +25,7 @@ from assay.runtime.settings import Interface, Settings
 from assay.runtime.targets import make_chain
 from assay.runtime.transfers import Ledger
 from assay.store import open_store
-from assay.targets.base import Event, Observer, Target
+from assay.targets.base import Event, Observer, Stopwatch, Target
 from assay.targets.budget import Budget
 
 
@@ -40,6 +40,17 @@ class OpTime:
     seconds: float
     result_bytes: int
     live_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallTime:
+    """Nodes that the program computes together: their ops, what these came from, where they ran and for how long."""
+
+    ops: tuple[str, ...]
+    sources: tuple[str, ...]
+    names: tuple[str, ...]
+    target: str
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,8 +227,28 @@ class Session:
         """The source names of the values that the program computes; passes removed the others."""
         return tuple(named_values(self.graph))
 
+    def times(self, feeds: Mapping[str, Any]) -> list[CallTime]:
+        """What the program that `run` runs spends its time on, in order: one record for the nodes of each call.
+
+        The rounds of a loop are added up. State and inputs are read and left as they are.
+        """
+        stopwatch, given = Stopwatch(), self._given(feeds)
+        self._chosen(given).run(given, stopwatch)
+        return [self._call_time(nodes, seconds) for nodes, seconds in stopwatch.seconds.items()]
+
+    def _call_time(self, nodes: Sequence[Node], seconds: float) -> CallTime:
+        origins = [node.origin for node in nodes]
+        return CallTime(
+            tuple(map(op_name, nodes)),
+            tuple(dict.fromkeys(origin.op for origin in origins)),
+            tuple(dict.fromkeys(origin.name for origin in origins)),
+            self.ran_on(nodes[0]),
+            seconds,
+        )
+
     def profile(self, feeds: Mapping[str, Any]) -> list[OpTime]:
-        """One record for each node that ran, in order. State and inputs are read and left as they are."""
+        """One record for each node, in order, with its bytes. Each node runs by itself and nothing is fused; `times` is
+        for runs as they are. State and inputs are read and left as they are."""
         times: list[OpTime] = []
 
         def note(event: Event) -> None:

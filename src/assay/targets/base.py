@@ -174,6 +174,29 @@ def _protected(result: Any) -> Any:
 
 Observer: TypeAlias = Callable[[Event], None]
 
+
+class Stopwatch:
+    """An observer that wants times alone: those of the program as it runs without an observer.
+
+    A target that runs node by node calls it as it calls any observer. One that computes several nodes in one call uses
+    `note`.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[tuple[Node, ...], float] = {}
+        """By the nodes that were computed together. The rounds of a loop are added up."""
+
+    def __call__(self, event: Event) -> None:
+        """A node ran by itself. Control flow is left out: what runs in its bodies is noted."""
+        if not event.node.regions:
+            self.note((event.node,), event.seconds)
+
+    def note(self, nodes: Sequence[Node], seconds: float) -> None:
+        """These nodes were computed by one call."""
+        key = tuple(nodes)
+        self.seconds[key] = self.seconds.get(key, 0.0) + seconds
+
+
 Bodies: TypeAlias = Mapping[Graph, Callable[[Sequence[Any], Observer | None, Allowance | None], tuple[Any, ...]]]
 """Bodies of nodes that somebody has compiled: functions of their inputs, then of what they capture."""
 

@@ -21,7 +21,7 @@ from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType, Type
 from assay.limits import Limits
 from assay.memory import LARGE, check_room
-from assay.targets.base import Event, Executable, Finished, Observer, Run
+from assay.targets.base import Event, Executable, Finished, Observer, Run, Stopwatch
 from assay.targets.budget import Allowance
 from assay.targets.cpu.inputs import Inputs, address
 from assay.targets.cpu.registry import KERNELS
@@ -29,6 +29,7 @@ from assay.targets.cpu.tape import encode
 from assay.targets.cpu.toolchain import Toolchain
 from assay.targets.shared.artifacts import Kernel
 from assay.targets.shared.planner import Planner
+from assay.targets.shared.tape import Control
 from assay.targets.shared.views import View
 from assay.targets.threads import Threads
 
@@ -97,12 +98,14 @@ class CpuExecutable:
     ) -> tuple[tuple[Any, ...], Run]:
         """A run that is over. Its peak is the size of the arena; inputs, constants and results come on top.
 
-        With an observer, the values of all nodes are computed, each by itself.
+        With an observer of more than times, the values of all nodes are computed, each by itself.
         An allowance is looked at between kernels: one that is under way comes to its end.
         """
         arrays = self._inputs.dense(inputs)
         if len(arrays) < len(self._given):
             arrays = self._with_given(arrays)
+        if isinstance(observer, Stopwatch):
+            return self._run_timed(arrays, observer, allowance)
         if observer is not None:
             return self._observed(arrays, observer, allowance)
         try:
@@ -129,6 +132,18 @@ class CpuExecutable:
         made = len(arrays) + len(self._constants)
         outputs = tuple([_array(self._memory_of(out.memory, arrays, blocks, made), out) for out in layout.outputs])
         return outputs, layout.over
+
+    def _run_timed(
+        self, arrays: Sequence[Any], stopwatch: Stopwatch, allowance: Allowance | None
+    ) -> tuple[tuple[Any, ...], Run]:
+        """The same run with the times of its calls; an epilogue is part of its call."""
+        times = np.zeros(len(self._encoded.order) + 1)
+        outcome = self._run(arrays, times, allowance)
+        seconds = {id(step): float(taken) for step, taken in zip(self._encoded.order, times, strict=False)}
+        for step in self._planner.tape.steps:
+            if step.control is Control.RUN:
+                stopwatch.note([node for part in step.parts for node in part.nodes], seconds[id(step)])
+        return outcome
 
     def _with_given(self, inputs: Sequence[Any]) -> list[Any]:
         """The inputs of a run among those that are given for all runs."""

@@ -1,4 +1,7 @@
-"""The arena: one piece of memory for all storages that are alive only for a while."""
+"""The arena: one piece of memory for all storages that are alive only for a while.
+
+Targets that plan in Python use `lay_out`. The native machine does the same in C, and a test compares the two.
+"""
 
 from __future__ import annotations
 

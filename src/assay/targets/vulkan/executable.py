@@ -17,7 +17,7 @@ from assay.ir.dims import Dim
 from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Node, Value
 from assay.limits import Limits
-from assay.targets.base import Event, Executable, Observer, Run
+from assay.targets.base import Event, Executable, Observer, Run, Stopwatch
 from assay.targets.budget import Allowance
 from assay.targets.shared.arena import Layout, arena_storages, lay_out
 from assay.targets.shared.arena import Piece as Lifetime
@@ -139,12 +139,26 @@ class VulkanExecutable:
         given = self._given.copy()
         for at, buffer in zip(self._open, inputs, strict=True):
             given[at] = buffer
+        if isinstance(observer, Stopwatch) and self._device.profile.timestamp_ns > 0:
+            return self._run_timed(given, observer, allowance)
         if observer is not None:
             return self._observed(given, observer, allowance)
         outputs, work, _ = self._run(given, allowance)
         return outputs, work
 
     # --- runs
+
+    def _run_timed(
+        self, given: Sequence[VulkanBuffer], stopwatch: Stopwatch, allowance: Allowance | None
+    ) -> tuple[tuple[VulkanBuffer, ...], Run]:
+        """The same run, waited for, with the times of its calls."""
+        outputs, work, recording = self._run(given, allowance, timed=True)
+        work.wait()
+        symbols = tuple(given[index].shape[axis] for index, axis in self._plan.sources.values())
+        taken = [] if recording is None else recording.seconds()
+        for call, seconds in zip(self._fit(symbols).calls, taken, strict=recording is not None):
+            stopwatch.note(call.nodes, seconds)
+        return outputs, work
 
     def _run(
         self, given: Sequence[VulkanBuffer], allowance: Allowance | None, *, timed: bool = False
