@@ -41,7 +41,13 @@ def _cpu(mode: str, limits: Limits, threads: Threads) -> Target:
     return CpuTarget(mode, limits, threads)
 
 
-_OWN: dict[str, Maker] = {ORACLE: _reference, "cpu": _cpu}
+def _vulkan(mode: str, limits: Limits, threads: Threads) -> Target:
+    from assay.targets.vulkan import VulkanTarget
+
+    return VulkanTarget(mode, limits, threads)
+
+
+_OWN: dict[str, Maker] = {ORACLE: _reference, "cpu": _cpu, "vulkan": _vulkan}
 
 
 @cache
