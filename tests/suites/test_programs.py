@@ -14,6 +14,7 @@ from suites.program_cases import block, rows
 from assay.errors import LimitExceeded, RunFailed
 from assay.ir import dtypes
 from assay.ir.dims import symbol
+from assay.ir.dtypes import DType
 from assay.ir.types import TensorType
 from assay.ops.builder import Builder
 from assay.targets.base import Event, Target
@@ -55,6 +56,20 @@ def test_an_observer_is_told_of_every_node_and_its_true_value(target: Target) ->
         np.testing.assert_allclose(event.results[0], wanted.pop(event.node), **tolerance(target, 2e-5))
     assert not wanted
     assert sum(event.seconds for event in events) > 0
+
+
+@pytest.mark.parametrize("source", [dtypes.i8, dtypes.i32, dtypes.u32, dtypes.f32])
+@pytest.mark.parametrize("dtype", [dtypes.i64, dtypes.i16, dtypes.f64])
+def test_a_number_keeps_its_sign_on_the_way_to_another_dtype(source: DType, dtype: DType, target: Target) -> None:
+    """What a driver or a compiler makes of a conversion and a comparison together."""
+    b = Builder()
+    x = b.input(TensorType(source, (symbol("n", 1),)))
+    wide = b.cast(x, dtype=dtype)
+    results = [b.lt(wide, b.constant(0, dtype)), b.ge(wide, b.constant(3, dtype)), b.mod(wide, b.constant(-2, dtype))]
+    graph, numbers = b.finish("casts", [x], results), np.array([-7, -1, 0, 2, 3, 9]).astype(source.numpy)
+    oracle = ReferenceTarget().compile(graph).run([numbers])
+    for mine, right in zip(compiled_on(target, graph).run([numbers]), oracle, strict=True):
+        np.testing.assert_array_equal(mine, right)
 
 
 def test_a_position_outside_is_an_error_that_names_the_node(target: Target) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from assay.errors import OutOfMemory
 from assay.ir.graph import Graph
 from assay.runtime.transfers import HOST, Ledger, Metered, Transfer
 from assay.targets.base import Device, Executable, Observer, Run
@@ -105,7 +106,11 @@ class DeviceRun:
         return max(known, default=0) if len(known) == len(taken) else None
 
     def _submit(self, segment: CompiledSegment) -> None:
-        given = [self._homes.at(place, segment.target, segment.device) for place in segment.reads]
+        try:
+            given = [self._homes.at(place, segment.target, segment.device) for place in segment.reads]
+        except OutOfMemory as error:
+            where = next((str(node.origin) for node in segment.graph.nodes), "")
+            raise error.located(where) from error.__cause__
         results, run = segment.executable.submit(given, self._observer, self._allowance)
         self._runs.append(run)
         for place, result in zip(segment.writes, results, strict=True):

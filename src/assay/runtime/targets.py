@@ -41,13 +41,19 @@ def _cpu(mode: str, limits: Limits, threads: Threads) -> Target:
     return CpuTarget(mode, limits, threads)
 
 
+def _vulkan(mode: str, limits: Limits, threads: Threads) -> Target:
+    from assay.targets.vulkan import VulkanTarget
+
+    return VulkanTarget(mode, limits, threads)
+
+
 def _ttnn(mode: str, limits: Limits, threads: Threads) -> Target:
     from assay.targets.ttnn import TtnnTarget
 
     return TtnnTarget(mode, limits, threads)
 
 
-_OWN: dict[str, Maker] = {ORACLE: _reference, "cpu": _cpu, "ttnn": _ttnn}
+_OWN: dict[str, Maker] = {ORACLE: _reference, "cpu": _cpu, "vulkan": _vulkan, "ttnn": _ttnn}
 
 
 @cache

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-import math
 import mmap
 import threading
 from collections.abc import Mapping, Sequence
@@ -15,10 +14,8 @@ from typing import Any
 import numpy as np
 
 from assay.errors import LimitExceeded, OutOfMemory, RunFailed
-from assay.ir.dims import evaluate
 from assay.ir.dtypes import Array, read_only
 from assay.ir.graph import Graph, Node, Value
-from assay.ir.types import TensorType, Type
 from assay.limits import Limits
 from assay.memory import LARGE, check_room
 from assay.targets.base import Event, Executable, Finished, Observer, Run, Stopwatch
@@ -30,6 +27,7 @@ from assay.targets.cpu.toolchain import Toolchain
 from assay.targets.shared.artifacts import Kernel
 from assay.targets.shared.planner import Planner
 from assay.targets.shared.tape import Control
+from assay.targets.shared.tensors import hungriest_node
 from assay.targets.shared.views import View
 from assay.targets.threads import Threads
 
@@ -180,8 +178,7 @@ class CpuExecutable:
     def _largest(self, arrays: Sequence[Array]) -> str:
         """The node that makes the largest result of a run with these inputs."""
         bound = {name: arrays[index].shape[axis] for name, (index, axis) in self._planner.sources.items()}
-        largest = max(self.graph.nodes, key=lambda node: max((_size(v.type, bound) for v in node.outputs), default=0))
-        return str(largest.origin)
+        return str(hungriest_node(self.graph, bound).origin)
 
     def _observed(
         self, inputs: Sequence[Any], observer: Observer, allowance: Allowance | None
@@ -321,14 +318,6 @@ class _Frame:
     def __del__(self) -> None:
         if getattr(self, "_frame", None):
             self._machine.frame_free(self._frame)
-
-
-def _size(kind: Type, bound: Mapping[str, int]) -> int:
-    """The bytes of a tensor whose symbols stand for these numbers; 0 for what is none."""
-    if not isinstance(kind, TensorType):
-        return 0
-    sizes = (dim if isinstance(dim, int) else evaluate(dim, bound) or 0 for dim in kind.shape or ())
-    return math.prod(sizes) * kind.dtype.numpy.itemsize
 
 
 def _memory(sizes: Sequence[int], *, together: bool) -> list[Array]:

@@ -22,6 +22,8 @@ from assay.targets.vulkan.profile import Profile, restriction
 
 _FOREVER = (1 << 64) - 1
 _LARGEST = (1 << 32) - (1 << 16)
+_HOSTED = ("cpu", "integrated")
+"""Kinds of devices whose memory is the host's."""
 _HOST = ("MEMORY_PROPERTY_HOST_VISIBLE", "MEMORY_PROPERTY_HOST_COHERENT")
 
 
@@ -69,12 +71,11 @@ class VulkanDevice:
         host = memory_type(physical.memory, flags(*_HOST), flags("MEMORY_PROPERTY_HOST_CACHED"))
         assert kind is not None
         assert host is not None
-        common: dict[str, Any] = {"largest": _LARGEST, "wait": self.wait}
-        self.memory = DeviceMemory(self.api, self.handle, kind, mapped=both, addressed=addressed, **common)
+        common: dict[str, Any] = {"addressed": addressed, "largest": _LARGEST, "wait": self.wait}
+        hosted = self.profile.kind in _HOSTED
+        self.memory = DeviceMemory(self.api, self.handle, kind, mapped=both, hosted=hosted, **common)
         self.shared = (
-            self.memory
-            if both
-            else DeviceMemory(self.api, self.handle, host, mapped=True, addressed=addressed, **common)
+            self.memory if both else DeviceMemory(self.api, self.handle, host, mapped=True, hosted=True, **common)
         )
         """Memory that the host reaches too."""
 
@@ -103,18 +104,18 @@ class VulkanDevice:
         with self.lock:
             self.api.FreeCommandBuffers(self.handle, self._pool, 1, ctypes.byref(ctypes.c_void_p(commands)))
 
-    def submit(self, commands: int, spans: Sequence[Span] = ()) -> int:
-        """Hand commands in, which touch `spans`; the point on the timeline at which they are done."""
+    def submit(self, commands: Sequence[int], spans: Sequence[Span] = ()) -> int:
+        """Hand command buffers in, which touch `spans`; the point on the timeline at which they are done."""
         with self.lock:
             point = self._now + 1
-            signal, handle = api.array("u64", [point]), ctypes.c_void_p(commands)
+            signal, handles = api.array("u64", [point]), (ctypes.c_void_p * len(commands))(*commands)
             times = struct("TimelineSemaphoreSubmitInfo", signalSemaphoreValueCount=1, pSignalSemaphoreValues=signal)
             timeline = api.array("u64", [self._timeline])
             info = struct(
                 "SubmitInfo",
                 pNext=times,
-                commandBufferCount=1,
-                pCommandBuffers=ctypes.addressof(handle),
+                commandBufferCount=len(commands),
+                pCommandBuffers=ctypes.addressof(handles),
                 signalSemaphoreCount=1,
                 pSignalSemaphores=timeline,
             )
@@ -192,7 +193,7 @@ class VulkanDevice:
             self.reveal(commands)
 
         commands = self.commands(record, once=True)
-        self.free_commands(commands, self.submit(commands, [source, target]))
+        self.free_commands(commands, self.submit([commands], [source, target]))
 
 
 def _opened(instance: Instance, physical: Physical, profile: Profile) -> int:

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -23,6 +24,7 @@ from assay.targets.shared.arena import Layout, arena_storages, lay_out
 from assay.targets.shared.arena import Piece as Lifetime
 from assay.targets.shared.planner import Planner
 from assay.targets.shared.tape import Control, Step, liveness
+from assay.targets.shared.tensors import hungriest_node
 from assay.targets.shared.views import Storage
 from assay.targets.vulkan.device import VulkanBuffer, VulkanDevice
 from assay.targets.vulkan.memory import ALIGNMENT, Span
@@ -139,12 +141,19 @@ class VulkanExecutable:
         given = self._given.copy()
         for at, buffer in zip(self._open, inputs, strict=True):
             given[at] = buffer
-        if isinstance(observer, Stopwatch) and self._device.profile.timestamp_ns > 0:
-            return self._run_timed(given, observer, allowance)
-        if observer is not None:
-            return self._observed(given, observer, allowance)
-        outputs, work, _ = self._run(given, allowance)
+        try:
+            if isinstance(observer, Stopwatch) and self._device.profile.timestamp_ns > 0:
+                return self._run_timed(given, observer, allowance)
+            if observer is not None:
+                return self._observed(given, observer, allowance)
+            outputs, work, _ = self._run(given, allowance)
+        except OutOfMemory as error:
+            raise error.located(self._hungriest(given)) from error.__cause__
         return outputs, work
+
+    def _hungriest(self, given: Sequence[VulkanBuffer]) -> str:
+        bound = {name: given[index].shape[axis] for name, (index, axis) in self._plan.sources.items()}
+        return str(hungriest_node(self.graph, bound).origin)
 
     # --- runs
 
@@ -169,10 +178,11 @@ class VulkanExecutable:
             if allowance is not None:
                 made = sum(fit.bytes[storage] for storage in self._plan.made)
                 allowance.check_memory(made + fit.arena.bytes, "")
-                allowance.check(fit.calls[0].nodes[0] if fit.calls and fit.calls[0].nodes else None)
+                _check(allowance, fit.calls, 0)
             spans = self._spans(given, fit)
             recording, spans = self._recorded(fit, spans, timed)
-            point = 0 if recording is None else recording.submit(list(spans.values()))
+            before = None if allowance is None else partial(_check, allowance, fit.calls)
+            point = 0 if recording is None else recording.submit(list(spans.values()), before)
             if self._reports and recording is not None:
                 self._check(spans[self._plan.errors])
         outputs = zip(self._plan.outputs, fit.shapes, strict=True)
@@ -275,6 +285,7 @@ class VulkanExecutable:
             raise LimitExceeded("a tensor would exceed the limit", hint="check the sizes, or raise Limits.tensor_bytes")
         inner = arena_storages(self._lives)
         arena = lay_out([Lifetime(taken[storage], *self._lives[storage]) for storage in inner], ALIGNMENT)
+        self._device.memory.check(sum(taken[storage] for storage in plan.made) + arena.bytes)
         calls = [
             call for step in self._steps if (call := _call(step, number, self._device.profile.subgroup)) is not None
         ]
@@ -338,6 +349,11 @@ def _call(step: Step, number: Callable[[Dim], int], subgroup: int) -> _Call | No
         raise OutOfMemory("a tensor has more elements than kernels count (2³¹)")
     operands = tuple((view.storage, number(view.offset), view.dtype.numpy.itemsize) for view in step.operands)
     return _Call(template, operands, told, step.writes, step.nodes)
+
+
+def _check(allowance: Allowance, calls: Sequence[_Call], at: int) -> None:
+    """RunStopped, with the first node of the next calls, if the allowance is used up."""
+    allowance.check(next((node for call in calls[at:] for node in call.nodes), None))
 
 
 def _dense(array: Array) -> Array:

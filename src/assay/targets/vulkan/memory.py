@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from assay.errors import OutOfMemory
+from assay.memory import check_room
 from assay.targets.vulkan import api
 from assay.targets.vulkan.api import Api, flags, struct
 
@@ -124,12 +125,17 @@ class DeviceMemory:
         *,
         mapped: bool,
         addressed: bool,
+        hosted: bool,
         largest: int,
         wait: Callable[[int], None],
     ) -> None:
-        """`kind` is the memory type; `wait` waits for a point in time; one allocation has `largest` bytes at most."""
+        """`kind` is the memory type; `wait` waits for a point in time; one allocation has `largest` bytes at most.
+
+        Memory that is `hosted` is taken from the host's.
+        """
         self.functions, self.device, self.kind = functions, device, kind
         self.mapped, self.addressed, self._largest, self._wait = mapped, addressed, largest, wait
+        self._hosted = hosted
         usage = flags("BUFFER_USAGE_STORAGE_BUFFER", "BUFFER_USAGE_TRANSFER_SRC", "BUFFER_USAGE_TRANSFER_DST")
         self.usage = usage | (flags("BUFFER_USAGE_SHADER_DEVICE_ADDRESS") if addressed else 0)
         self._blocks: list[Block] = []
@@ -154,8 +160,15 @@ class DeviceMemory:
             assert found is not None
             return Span(block, found[0], rounded, found[1])
 
+    def check(self, size: int) -> None:
+        """OutOfMemory if a run that takes `size` bytes needs more than there is."""
+        if self._hosted:
+            check_room(size - sum(length for block in self._blocks for _, length, _ in block.free), "this run")
+
     def _more(self, size: int) -> Block:
         wanted = max(BLOCK, size + ALIGNMENT)
+        if self._hosted:
+            check_room(wanted, "this run")
         if wanted > self._largest:
             raise OutOfMemory(f"a piece of {size} bytes is more than the Vulkan device allocates at once")
         self._trim()

@@ -1,10 +1,10 @@
-"""Recordings: a run's dispatches in a command buffer that can be handed in again, with barriers where data flows."""
+"""Recordings: a run's dispatches in command buffers that can be handed in again, with barriers where data flows."""
 
 from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -16,6 +16,10 @@ from assay.targets.vulkan.device import VulkanDevice
 from assay.targets.vulkan.memory import Span
 from assay.targets.vulkan.pipelines import Pipeline, Pipelines
 from assay.targets.vulkan.templates import Template
+
+_TOGETHER, _BYTES = 16, 8 << 20
+"""The most dispatches of a command buffer, and about how many bytes they touch: a run that may be stopped hands in one
+after the other."""
 
 
 class BufferPiece(NamedTuple):
@@ -99,15 +103,26 @@ class Recording:
             kind = constant("QUERY_TYPE_TIMESTAMP")
             self._queries = device.made("QueryPool", queryType=kind, queryCount=len(dispatches) + 1)
         self.barriers = 0
-        self.commands = device.commands(lambda commands: self._record(commands, dispatches, cleared))
+        self._starts = _starts(dispatches)
+        self.commands = self._recorded(dispatches, cleared)
         self._used = [0]
         """The point of the latest run, shared with the finalizer."""
         weakref.finalize(self, _free, device, self.commands, self._pool, self._queries, self._used).atexit = False
 
-    def submit(self, spans: Sequence[Span]) -> int:
-        """Run; `spans` are those that dispatches touch. The point on the timeline at which it is done."""
-        also = [] if self._buffered is None else [self._buffered[0]]
-        self._used[0] = self._device.submit(self.commands, [*spans, *also])
+    def submit(self, spans: Sequence[Span], before: Callable[[int], None] | None = None) -> int:
+        """Run; `spans` are those that dispatches touch. The point on the timeline at which it is done.
+
+        If there is `before`, it is called with the number of the next dispatch now and then, when those before have
+        run. What it raises ends the run.
+        """
+        touched = spans if self._buffered is None else [*spans, self._buffered[0]]
+        if before is None:
+            self._used[0] = self._device.submit(self.commands, touched)
+            return self._used[0]
+        for first, commands in zip(self._starts, self.commands, strict=True):
+            self._device.wait(self._used[0])
+            before(first)
+            self._used[0] = self._device.submit([commands], touched)
         return self._used[0]
 
     def seconds(self) -> list[float]:
@@ -147,7 +162,24 @@ class Recording:
 
     # --- commands
 
-    def _record(self, commands: int, dispatches: Sequence[Dispatch], cleared: BufferPiece | None) -> None:
+    def _recorded(self, dispatches: Sequence[Dispatch], cleared: BufferPiece | None) -> list[int]:
+        """Command buffers that do all of it, one after the other."""
+        hazards, made = _Hazards(), list[int]()
+        for first, end in pairwise((*self._starts, len(dispatches))):
+
+            def record(commands: int, first: int = first, end: int = end) -> None:
+                if first == 0:
+                    self._prepare(commands, cleared)
+                for at in range(first, end):
+                    self._dispatch(commands, at, dispatches[at], hazards)
+                if end == len(dispatches):
+                    self._stamp(commands, end)
+                    self._device.reveal(commands)
+
+            made.append(self._device.commands(record))
+        return made
+
+    def _prepare(self, commands: int, cleared: BufferPiece | None) -> None:
         device, functions = self._device, self._device.api
         device.barrier(commands)
         if cleared is not None:
@@ -155,26 +187,22 @@ class Recording:
                 commands, cleared.span.buffer, cleared.span.offset + cleared.offset, cleared.size, 0
             )
             device.barrier(commands)
-        hazards = _Hazards()
         if self._queries:
-            functions.CmdResetQueryPool(commands, self._queries, 0, len(dispatches) + 1)
-        for at, (pipeline, dispatch) in enumerate(zip(self._pipelines, dispatches, strict=True)):
-            pieces = [place.piece for place in dispatch.operands]
-            cut = len(pieces) - dispatch.writes
-            if hazards.note(pieces[:cut], pieces[cut:]):
-                device.barrier(commands)
-                self.barriers += 1
-            self._stamp(commands, at)
-            self._dispatch(commands, at, pipeline, dispatch)
-        self._stamp(commands, len(dispatches))
-        device.reveal(commands)
+            functions.CmdResetQueryPool(commands, self._queries, 0, self._count + 1)
 
     def _stamp(self, commands: int, at: int) -> None:
         if self._queries:
             stage = flags("PIPELINE_STAGE_BOTTOM_OF_PIPE")
             self._device.api.CmdWriteTimestamp(commands, stage, self._queries, at)
 
-    def _dispatch(self, commands: int, at: int, pipeline: Pipeline, dispatch: Dispatch) -> None:
+    def _dispatch(self, commands: int, at: int, dispatch: Dispatch, hazards: _Hazards) -> None:
+        pieces = [place.piece for place in dispatch.operands]
+        cut = len(pieces) - dispatch.writes
+        if hazards.note(pieces[:cut], pieces[cut:]):
+            self._device.barrier(commands)
+            self.barriers += 1
+        self._stamp(commands, at)
+        pipeline = self._pipelines[at]
         functions, arguments = self._device.api, pipeline.arguments
         bind = constant("PIPELINE_BIND_POINT_COMPUTE")
         functions.CmdBindPipeline(commands, bind, pipeline.handle)
@@ -229,6 +257,17 @@ class Recording:
         return made.value
 
 
+def _starts(dispatches: Sequence[Dispatch]) -> list[int]:
+    """The dispatches that command buffers begin with."""
+    starts, touched = [0], 0
+    for at, dispatch in enumerate(dispatches):
+        if at - starts[-1] >= _TOGETHER or touched >= _BYTES:
+            starts.append(at)
+            touched = 0
+        touched += sum(place.piece.size for place in dispatch.operands)
+    return starts
+
+
 def _packed(pipeline: Pipeline, dispatch: Dispatch) -> bytes:
     if pipeline.arguments.addresses:
         places = [piece.span.address + piece.offset + first * width for piece, first, width in dispatch.operands]
@@ -250,8 +289,9 @@ def _by_address(device: VulkanDevice, dispatch: Dispatch) -> bool:
     )
 
 
-def _free(device: Any, commands: int, pool: int, queries: int, used: list[int]) -> None:
-    device.free_commands(commands, used[0])
+def _free(device: Any, commands: Sequence[int], pool: int, queries: int, used: list[int]) -> None:
+    for each in commands:
+        device.free_commands(each, used[0])
     if pool:
         device.api.DestroyDescriptorPool(device.handle, pool, None)
     if queries:

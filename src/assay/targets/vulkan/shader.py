@@ -410,9 +410,16 @@ class Shader:
             return self.made(Op.ConvertFToS if kind[0] == "i" else Op.ConvertFToU, kind, value)
         if WIDTHS[source] == WIDTHS[kind]:
             return self.bitcast(value, kind)
+        if source[0] == "i" and WIDTHS[kind] == 64:
+            return self.bitcast(self._extended(value), kind)
         same = source[0] + kind[1:]
         resized = self.made(Op.SConvert if source[0] == "i" else Op.UConvert, same, value)
         return resized if same == kind else self.bitcast(resized, kind)
+
+    def _extended(self, value: ShaderValue) -> ShaderValue:
+        """A signed integer in 64 bits. Mesa 22 takes the sign of what SConvert makes of it for a digit."""
+        low = self.cast(self.bitcast(self.cast(value, "i32"), "u32"), "u64")
+        return (low ^ (1 << 31)) - (1 << 31)
 
     def bitcast(self, value: ShaderValue, kind: str) -> ShaderValue:
         """The same bits as another type."""
