@@ -187,6 +187,12 @@ WITNESSES: dict[str, Witness | dict[str, Witness]] = {
         [ones(1, 1, 2), ones(1, 1, 1)], {"strides": [3], "auto_pad": "SAME_UPPER"}, REFERENCE
     ),
     "onnxruntime refuses to leave an empty image": Witness([ones(1, 1, 1), ones(1, 1, 2)], {"pads": [1, 1]}, REFERENCE),
+    "onnxruntime refuses to keep an image empty": Witness(
+        [zeros(1, 1, 0), ones(1, 1, 2)],
+        {"auto_pad": "SAME_LOWER", "strides": [2]},
+        [zeros(1, 1, 0)],
+        "with auto_pad SAME_LOWER, output_shape = input_shape * strides",
+    ),
     "onnxruntime refuses more pixels after an empty image": Witness(
         [zeros(1, 1, 0), ones(1, 1, 2)],
         {"strides": [2], "output_padding": [1]},
@@ -250,6 +256,11 @@ WITNESSES: dict[str, Witness | dict[str, Witness]] = {
     "onnxruntime does not crop axes that keep their size": Witness(
         [counting(1, 1, 4), f32(0, 0, 0, 1, 1, 0.6), None, i64(1, 1, 4)],
         {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"},
+        REFERENCE,
+    ),
+    "onnxruntime's places in f32 fall short of a pixel": Witness(
+        [counting(1, 1, 5), None, None, i64(1, 1, 3)],
+        {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "half_pixel_symmetric"},
         REFERENCE,
     ),
     "the evaluator makes something of an axis without elements": Witness(

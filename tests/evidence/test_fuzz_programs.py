@@ -68,13 +68,13 @@ def test_a_wrong_op_shows_in_models() -> None:
 # --- what eager itself might as well have given
 
 
-def judged(text: str, leaf: str, target: str = "cpu") -> str:
+def judged(text: str, leaf: str, target: str = "cpu", *, grad: bool = True) -> str:
     """The verdict on a program of one argument and one statement."""
     program = RandomProgram(
-        (ProgramInput("x0", "argument", f"{leaf}.requires_grad_()"),),
+        (ProgramInput("x0", "argument", f"{leaf}.requires_grad_()" if grad else leaf),),
         (Statement(f"v1 = {text}", ("v1",)),),
         ("v1",),
-        grad=True,
+        grad=grad,
     )
     return judge(program, target).status
 
@@ -88,7 +88,23 @@ def test_the_rounding_of_a_sum_is_relative_to_its_terms() -> None:
     assert judged("torch.reciprocal(F.group_norm(x0, 4))", "torch.randn(2, 4, 5, 5)") == "pass"
 
 
-def test_neither_excuses_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+ATTENTION = "F.scaled_dot_product_attention(x0 * 2, torch.ones_like(x0), torch.ones_like(x0))"
+SOME_NAN = 'torch.randn(2, 3, 4, 8).index_fill(1, torch.tensor(1), float("nan"))'
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_what_eager_gives_for_scores_of_nan_depends_on_its_kernel(grad: bool) -> None:
+    assert judged(ATTENTION, SOME_NAN, grad=grad) == "pass"
+
+
+def test_that_excuses_no_other_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = CORE["sdpa"]
+    wrong = replace(right, reference=lambda *xs, **attrs: np.nan_to_num(right.reference(*xs, **attrs), nan=0.5))
+    monkeypatch.setitem(CORE.table, "sdpa", wrong)
+    assert judged(ATTENTION, SOME_NAN, "reference") == "wrong"
+
+
+def test_none_excuses_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     right = CORE["exp"]
     wrong = replace(right, reference=lambda x: right.reference(x) * 1.0001)
     monkeypatch.setitem(CORE.table, "exp", wrong)

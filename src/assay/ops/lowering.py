@@ -114,8 +114,11 @@ class Lowering:
         return _dialect(node).lower(self, node, inputs)
 
     def _copy_deferred(self, node: Node, inputs: Sequence[Value | None]) -> Sequence[Value]:
-        results = tuple(self.builder.fresh(value.type) for value in node.outputs)
         given = tuple(value for value in inputs if value is not None)
+        region = node.regions[0]
+        if any(value.type != known.type for value, known in zip(given, region.inputs, strict=True)):
+            return self.inline(region, given)
+        results = tuple(self.builder.fresh(value.type) for value in node.outputs)
         self.builder.defer(node.regions[0], given, results, node.attrs["reason"])
         return results
 

@@ -132,6 +132,11 @@ REFUSED = [
         for shape, sizes in (((3, 1), (1, 1)), ((3, 4), (1, 1)), ((0, 3), (3, 1)))
         for constants in ((), (1,))
     ),
+    *(Case("GatherElements", [f(*shape), np.zeros((0, 1), np.int64)]) for shape in ((3, 0, 1), (3,), (0,))),
+    *(
+        Case("ScatterElements", [f(*shape), np.zeros(places, np.int64), f(*updates)])
+        for shape, places, updates in (((3, 0, 1), (0, 1), (0, 1)), ((3,), (0, 1), (0, 1)), ((3, 1), (0, 1), (0,)))
+    ),
     Case("Conv", [f(1, 1, 2), f(1, 1, 4)]),
     Case("Conv", [f(1, 1, 2), f(1, 1, 3)]),
     Case("Conv", [f(1, 1, 0), f(1, 1, 3)], {"auto_pad": "SAME_UPPER", "strides": [2]}),
@@ -190,3 +195,22 @@ def test_what_a_loop_of_no_rounds_would_have_collected(
     count = trip if first else 0
     np.testing.assert_array_equal(y, f(2, 3) * 2**count)
     assert rows.shape == (count, 6, 3)
+
+
+@TARGETS
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+def test_what_no_rounds_would_have_collected_of_a_state_that_nothing_is_said_of(
+    shape: tuple[int, ...], target: str
+) -> None:
+    scanned = "state, rows = Scan <num_scan_inputs = 1, body = b (float[] s, float[] r) => (float[] t, float[] u)"
+    text = f"""g (float[] x, float[] z, int64 trip) => (float[] state, float[] collected)
+        <bool go = {{1}}, float half = {{0.5}}> {{
+            {scanned} {{ t = Add (s, r)  u = Mul (s, r) }}> (x, z)
+            last, collected = Loop <body = b (int64 i, bool c, float[] a) => (bool d, float[] e, float[] k) {{
+                d = Identity (c)  e = Mul (a, half)  k = Abs (e)
+            }}> (trip, go, state)
+        }}"""
+    model = onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 20]>\n' + text).SerializeToString()
+    for trip in (0, 2):
+        feeds = {"x": np.ones(shape, np.float32), "z": np.ones((4, *shape), np.float32), "trip": np.array(trip)}
+        assert engine(target).load(model).run(feeds)["collected"].shape == (trip, *shape)

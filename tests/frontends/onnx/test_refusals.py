@@ -194,3 +194,11 @@ def test_functions_over_inputs_of_unknown_rank(target_name: str) -> None:
     feeds = [{"x": x.reshape(4, 3), "t": np.array([1, 2, 0, 1])}, {"x": x.reshape(2, 3, 2), "t": np.ones((2, 2), int)}]
     for mine, theirs in zip(results(target_name, text, feeds), results("onnxruntime", text, feeds), strict=True):
         np.testing.assert_allclose(mine[0], theirs[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("op", ["GatherElements (x, i)", "ScatterElements (x, i, z)"])
+def test_ranks_that_only_a_run_tells_and_do_not_fit(op: str, target_name: str) -> None:
+    text = f"g (float[] x, int64[] i, float[] z) => (float[] y) {{ y = {op} }}"
+    shapes = [((3, 1), (3, 1)), ((3, 1, 1), (3, 1)), ((3, 0, 1), (0, 1)), ((3,), (3, 1))]
+    feeds = [{"x": np.ones(x, np.float32), "i": np.zeros(i, np.int64), "z": np.zeros(i, np.float32)} for x, i in shapes]
+    check(target_name, text, feeds)

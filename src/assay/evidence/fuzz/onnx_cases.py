@@ -130,9 +130,19 @@ def smaller(case: OnnxCase) -> Iterable[OnnxCase]:
         yield from (cut(case, [node]) for node in case.nodes)
         yield from (cut(case, [other for other in case.nodes if other is not node]) for node in case.nodes)
     if len(case.outputs) > 1:
-        yield from (OnnxCase(case.growths, case.nodes, (name,), case.style) for name in case.outputs)
+        yield from (OnnxCase(case.growths, _needed(case, name), (name,), case.style) for name in case.outputs)
     if case.style != "known":
         yield OnnxCase(case.growths, case.nodes, case.outputs, "known")
+
+
+def _needed(case: OnnxCase, output: str) -> tuple[Made, ...]:
+    """The nodes that an output follows from. Others might be refused by one and overlooked by another."""
+    wanted, kept = {output}, list[Made]()
+    for node in reversed(case.nodes):
+        if wanted.intersection(node.outputs):
+            wanted.update(reads(node, case.growths[0].values))
+            kept.insert(0, node)
+    return tuple(kept)
 
 
 def cut(case: OnnxCase, nodes: Sequence[Made]) -> OnnxCase:

@@ -252,6 +252,21 @@ def _leaves_one_pixel(attrs: Attrs, inputs: Inputs) -> bool:
     return crops and any(1 < size < 2 for size in _fractional_sizes(attrs, inputs))
 
 
+def _meets_a_pixel(attrs: Attrs, inputs: Inputs) -> bool:
+    """Whether the place of a new pixel is a whole number, of which a scale that f32 cannot hold makes a little less."""
+    halves = attrs.get("coordinate_transformation_mode", "half_pixel") in ("half_pixel", "half_pixel_symmetric")
+    if not halves or attrs.get("nearest_mode") != "floor" or not _given(inputs, 3):
+        return False
+    sizes: list[int] = [inputs[0].shape[axis] for axis in attrs.get("axes", range(inputs[0].ndim))]
+    lines = [(size, new) for size, new in zip(sizes, inputs[3].tolist(), strict=True) if size and new]
+    rounded = [(size, new) for size, new in lines if float(np.float32(new / size)) * size != new]
+    return any(((2 * at + 1) * size - new) % (2 * new) == 0 for size, new in rounded for at in range(new))
+
+
+def _keeps_nothing(attrs: Attrs, inputs: Inputs) -> bool:
+    return attrs.get("auto_pad", "NOTSET").startswith("SAME") and 0 in inputs[0].shape[2:]
+
+
 ANSWERS, REFUSES, EITHER = PeerFault
 
 DEVIATIONS: tuple[Deviation, ...] = (
@@ -382,6 +397,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
         (ORT,), ("ConvTranspose",), ANSWERS, "onnxruntime leaves out the gaps that SAME padding adds", _has_wide_gaps
     ),
     Deviation((ORT,), ("ConvTranspose",), REFUSES, "onnxruntime refuses to leave an empty image", _leaves_nothing),
+    Deviation((ORT,), ("ConvTranspose",), REFUSES, "onnxruntime refuses to keep an image empty", _keeps_nothing),
     Deviation(
         (ORT,),
         ("ConvTranspose",),
@@ -459,6 +475,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
     Deviation(
         (ORT,), ("Resize",), ANSWERS, "onnxruntime does not crop axes that keep their size", _crops_what_it_keeps
     ),
+    Deviation((ORT,), ("Resize",), ANSWERS, "onnxruntime's places in f32 fall short of a pixel", _meets_a_pixel),
     Deviation(
         (REFERENCE,), ("Resize",), ANSWERS, "the evaluator makes something of an axis without elements", _fills_nothing
     ),

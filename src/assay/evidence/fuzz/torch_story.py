@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from assay.evidence.compare.noisy import EdgeCall, NoisyArithmetic, Seeing
@@ -79,6 +80,13 @@ def scattered_story(program: RandomProgram) -> list[Seen]:
         return model
 
     return _story(program, wrap, PLAIN, given=lambda arguments: pytree.tree_map_only(torch.Tensor, _apart, arguments))
+
+
+def unfused_story(program: RandomProgram) -> list[Seen]:
+    """What eager does if attention is products and a softmax, not one kernel: of scores that are all NaN its fused
+    kernels make zeros."""
+    with sdpa_kernel(SDPBackend.MATH):
+        return _story(program, lambda model: model, PLAIN)
 
 
 def _apart(x: torch.Tensor) -> torch.Tensor:

@@ -17,6 +17,7 @@ from assay.evidence.fuzz.torch_story import (
     eager_story,
     noisy_story,
     scattered_story,
+    unfused_story,
     wide_story,
 )
 from assay.evidence.opinfo.unit import reason_of
@@ -141,8 +142,8 @@ def _strides(mine: Seen, theirs: Seen) -> tuple[str, str] | None:
 
 
 def _rounding(program: RandomProgram, turn: int, mine: Seen, theirs: Seen) -> str | None:
-    """None if f64, or eager with noise in every op or with its elements apart, does not say that eager itself might
-    as well have given this.
+    """None if f64, or eager with noise in every op, with its elements apart or with attention in parts, does not say
+    that eager itself might as well have given this.
 
     Else the op whose choice rounding flips, if only runs that flip one come as far; empty if it takes none.
     """
@@ -151,6 +152,9 @@ def _rounding(program: RandomProgram, turn: int, mine: Seen, theirs: Seen) -> st
     except Exception:  # the program says somewhere that it wants f32
         exact = []
     if len(exact) > turn and exact[turn].error is None and _near(mine.outcome, theirs.outcome, exact[turn].outcome):
+        return ""
+    unfused = unfused_story(program)
+    if len(unfused) > turn and unfused[turn].error is None and _same_values(mine.outcome, unfused[turn].outcome):
         return ""
     plain = noisy_story(program, None)[1]
     runs = [noisy_story(program, seed) for seed in range(_NOISY)]
@@ -170,6 +174,10 @@ def _rounding(program: RandomProgram, turn: int, mine: Seen, theirs: Seen) -> st
     return f"kink at {', '.join(kinks)}" if kinks else ""
 
 
+def _same_values(mine: CallOutcome, theirs: CallOutcome) -> bool:
+    return difference(mine, theirs, _LEAST) is None
+
+
 def _near(mine: CallOutcome, theirs: CallOutcome, exact: CallOutcome) -> bool:
     try:
         return no_farther(mine, theirs, exact, _LEAST)
@@ -178,7 +186,8 @@ def _near(mine: CallOutcome, theirs: CallOutcome, exact: CallOutcome) -> bool:
 
 
 def _within(mine: CallOutcome, theirs: CallOutcome, moved: Sequence[CallOutcome]) -> bool:
-    """Whether every element lies as near to eager's as noise moves it; where noise changes what is discrete, any is."""
+    """Whether every element lies as near to one of eager's as noise moves it, NaN and infinities being what one is;
+    where noise changes a shape, any is."""
     rows = [mine.parts(), theirs.parts(), *(each.parts() for each in moved)]
     if len({len(row) for row in rows}) > 1:
         return False
@@ -190,14 +199,14 @@ def _part_within(mine: Any, theirs: Any, *moved: Any) -> bool:
         return mine == theirs or any(each != theirs for each in moved)
     if any(not isinstance(each, torch.Tensor) or each.shape != theirs.shape for each in moved):
         return True
-    plain, wide = theirs.detach().double(), mine.detach().double()
-    spread, undecided = torch.zeros_like(plain), torch.zeros_like(plain, dtype=torch.bool)
-    for each in moved:
-        other = each.detach().double()
-        finite = other.isfinite() & plain.isfinite()
-        undecided |= ~finite & (other != plain) & ~(other.isnan() & plain.isnan())
-        spread = torch.maximum(spread, torch.where(finite, (other - plain).abs(), 0.0))
+    wide, plain, *others = (each.detach().double() for each in (mine, theirs, *moved))
+    spread = torch.zeros_like(plain)
+    for other in others:
+        spread = torch.maximum(spread, (other - plain).abs().nan_to_num(0.0, 0.0, 0.0))
     relative, absolute = allowed(theirs, _LEAST) if theirs.is_floating_point() else (0.0, 0.0)
-    same = (wide == plain) | (wide.isnan() & plain.isnan())
-    near = (wide - plain).abs() <= absolute + relative * plain.abs() + _MARGIN * spread
-    return bool((same | near | undecided).all())
+    right = torch.zeros_like(plain, dtype=torch.bool)
+    for each in (plain, *others):
+        right |= (wide == each) | (wide.isnan() & each.isnan())
+        near = (wide - each).abs() <= absolute + relative * each.abs() + _MARGIN * spread
+        right |= near & each.isfinite()
+    return bool(right.all())

@@ -143,7 +143,13 @@ def full_positions(b: Builder, positions: Any, axis: int) -> Any:
 
 
 def _gather_elements_shape(x: Fact, positions: Fact, *, axis: int) -> list[Shape]:
+    _check_same_rank(x, positions)
     return [positions.shape]
+
+
+def _check_same_rank(x: Fact, positions: Fact) -> None:
+    if x.shape is not None and positions.shape is not None and len(x.shape) != len(positions.shape):
+        raise ValueError(f"positions of rank {len(positions.shape)} do not fit a tensor of rank {len(x.shape)}")
 
 
 def _gather_elements_parts(b: Builder, x: Any, positions: Any, *, axis: int) -> Any:
@@ -175,6 +181,14 @@ def element_index(positions: Array, axis: int) -> tuple[Array, ...]:
     return tuple(grid)
 
 
+def _scatter_elements_shape(
+    x: Fact, positions: Fact, updates: Fact, *, axis: int, reduction: str = "none"
+) -> list[Shape]:
+    _check_same_rank(x, positions)
+    _check_same_rank(updates, positions)
+    return [x.shape]
+
+
 def _scatter_elements_parts(b: Builder, x: Any, positions: Any, updates: Any, *, axis: int, reduction: str) -> Any:
     return b.scatter_nd(x, full_positions(b, positions, axis_of(axis, b.rank(x))), updates, reduction=reduction)
 
@@ -190,7 +204,7 @@ def _scatter_elements_samples(rng: Rng, dtype: DType) -> Any:
 @op(
     "T, i64, T -> T",
     T=TENSORS,
-    shape=same,
+    shape=_scatter_elements_shape,
     parts=_scatter_elements_parts,
     samples=listed(_scatter_elements_samples, 1),
 )

@@ -449,6 +449,8 @@ def _last_uses(graph: Graph) -> list[tuple[Value, ...]]:
 
 
 def _runtime_fact(kind: Type, argument: Any) -> Fact:
+    if isinstance(kind, UnknownType):
+        kind = type_of_value(argument)
     if isinstance(kind, TensorType) and is_array(argument):
         return Fact(TensorType(kind.dtype, argument.shape), argument)
     return Fact(kind)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from assay.targets.vulkan.shader import Shader, ShaderValue
+from assay.targets.vulkan.code import KernelCode, ShaderValue
 from assay.targets.vulkan.spirv import Ext
 
 _MANTISSA = {"f32": 23, "f64": 52}
@@ -32,12 +32,12 @@ def _series(x: ShaderValue, coefficients: Sequence[float]) -> ShaderValue:
     return found
 
 
-def infinity(s: Shader, kind: str) -> ShaderValue:
+def infinity(s: KernelCode, kind: str) -> ShaderValue:
     """∞."""
     return s.value(math.inf, kind)
 
 
-def nan(s: Shader, kind: str) -> ShaderValue:
+def nan(s: KernelCode, kind: str) -> ShaderValue:
     """No number."""
     return s.value(math.nan, kind)
 
@@ -94,7 +94,7 @@ def with_sign(size: ShaderValue, sign: ShaderValue) -> ShaderValue:
 # --- powers of two
 
 
-def power_of_two(s: Shader, exponent: ShaderValue, kind: str) -> ShaderValue:
+def power_of_two(s: KernelCode, exponent: ShaderValue, kind: str) -> ShaderValue:
     """2ⁿ for a normal result; n is i32."""
     shifted = exponent + _BIAS[kind]
     if kind == "f64":

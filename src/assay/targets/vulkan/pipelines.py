@@ -11,8 +11,8 @@ from assay.errors import CompileFailed
 from assay.store import Store, digest
 from assay.targets.vulkan import api
 from assay.targets.vulkan.api import constant, flags, struct
+from assay.targets.vulkan.arguments import KernelArguments
 from assay.targets.vulkan.device import VulkanDevice
-from assay.targets.vulkan.shader import KernelArguments
 from assay.targets.vulkan.templates import Template
 
 _FORMAT = "vulkan pipelines 1"

@@ -14,7 +14,9 @@ from assay.targets.shared.loops import Loops
 from assay.targets.shared.pointwise import Elementwise, Writer
 from assay.targets.shared.tensors import dtype_of
 from assay.targets.vulkan import scalar
-from assay.targets.vulkan.shader import Shader, ShaderValue, computed_kind
+from assay.targets.vulkan.code import ShaderValue
+from assay.targets.vulkan.shader import Shader
+from assay.targets.vulkan.storage import computed_kind
 from assay.targets.vulkan.templates import template
 from assay.targets.vulkan.tiny import TINY, byte_of
 

@@ -19,8 +19,9 @@ from assay.ops.registry import CORE, Tolerance
 from assay.targets.base import limitation
 from assay.targets.shared.tensors import dtype_of
 from assay.targets.vulkan import functions as f
-from assay.targets.vulkan.shader import Shader, ShaderValue, bf16_bits, computed_kind, f16_bits, rounded, widened
+from assay.targets.vulkan.code import KernelCode, ShaderValue
 from assay.targets.vulkan.spirv import WIDTHS, Ext
+from assay.targets.vulkan.storage import bf16_bits, computed_kind, f16_bits, rounded, widened
 from assay.targets.vulkan.tiny import TINY, byte_from, number_of
 
 COMPUTED: frozenset[DType] = frozenset({*INTEGERS, dtypes.boolean, dtypes.f64, dtypes.f32, dtypes.f16, dtypes.bf16})
@@ -44,7 +45,7 @@ class ShaderRow:
 # --- integers
 
 
-def wrapped(s: Shader, value: ShaderValue, dtype: DType) -> ShaderValue:
+def wrapped(s: KernelCode, value: ShaderValue, dtype: DType) -> ShaderValue:
     """An integer by the lowest bits that its dtype has."""
     if not dtype.is_integer or dtype.bits >= 32:
         return value
@@ -286,7 +287,7 @@ def _column(row: ShaderRow, dtype: DType) -> Rule | None:
 
 
 def _from_row(
-    s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[ShaderValue]
+    s: KernelCode, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[ShaderValue]
 ) -> ShaderValue:
     rule = _column(_ROWS[op], dtype)
     assert rule is not None
@@ -300,12 +301,14 @@ def _from_row(
 
 
 def _shifted(
-    s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[ShaderValue], *, left: bool
+    s: KernelCode, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[ShaderValue], *, left: bool
 ) -> ShaderValue:
     return wrapped(s, _shift(*args, left=left, bits=dtype.bits), result)
 
 
-def _clip(s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[ShaderValue]) -> ShaderValue:
+def _clip(
+    s: KernelCode, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[ShaderValue]
+) -> ShaderValue:
     value, *bounds = args
     for name, bound in zip(attrs["given"], bounds, strict=True):
         rule = _column(_ROWS[name], dtype)
@@ -314,7 +317,9 @@ def _clip(s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes, ar
     return value
 
 
-def _cast(s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[ShaderValue]) -> ShaderValue:
+def _cast(
+    s: KernelCode, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[ShaderValue]
+) -> ShaderValue:
     (value,) = args
     if dtype is result:
         return value
@@ -337,7 +342,7 @@ def _cast(s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes, ar
     return wrapped(s, s.cast(value, kind), result)
 
 
-def _to_odd(s: Shader, value: ShaderValue) -> ShaderValue:
+def _to_odd(s: KernelCode, value: ShaderValue) -> ShaderValue:
     """An f64 as an f32 that a further rounding rounds right: cut off, its last bit set if anything was lost."""
     near = s.cast(value, "f32")
     back, bits = s.cast(near, "f64"), s.bitcast(near, "u32")
@@ -346,7 +351,7 @@ def _to_odd(s: Shader, value: ShaderValue) -> ShaderValue:
     return s.bitcast(odd, "f32")
 
 
-def _whole(s: Shader, value: ShaderValue, kind: str) -> ShaderValue:
+def _whole(s: KernelCode, value: ShaderValue, kind: str) -> ShaderValue:
     """A float without its fraction, as NumPy has it where it fits; what does not is the lowest bits of what would."""
     if kind in ("i64", "u64"):
         high = (value >= 2.0**63) if kind == "u64" else s.value(False, "bool")
@@ -365,7 +370,7 @@ def _whole(s: Shader, value: ShaderValue, kind: str) -> ShaderValue:
 
 
 def _bitcast(
-    s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[ShaderValue]
+    s: KernelCode, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[ShaderValue]
 ) -> ShaderValue:
     (value,) = args
     bits = _TO_BITS[dtype](s, value) if dtype in _TO_BITS else value
@@ -379,7 +384,7 @@ def _bitcast(
     return s.bitcast(bits, kind)
 
 
-_TO_BITS: dict[DType, Callable[[Shader, ShaderValue], ShaderValue]] = {dtypes.f16: f16_bits, dtypes.bf16: bf16_bits}
+_TO_BITS: dict[DType, Callable[[KernelCode, ShaderValue], ShaderValue]] = {dtypes.f16: f16_bits, dtypes.bf16: bf16_bits}
 _FUNCTIONS: dict[str, Callable[..., ShaderValue]] = {
     "clip": _clip,
     "cast": _cast,
@@ -413,7 +418,9 @@ def attributes(node: Node) -> tuple[tuple[str, Any], ...]:
     return tuple((name, value) for name, value in node.attrs.items() if type(value) in (int, float, bool, str))
 
 
-def applied(s: Shader, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[ShaderValue]) -> ShaderValue:
+def applied(
+    s: KernelCode, op: str, dtype: DType, result: DType, attrs: Attributes, args: list[ShaderValue]
+) -> ShaderValue:
     """The result of an op that `LIMITATIONS` leave; `args` are the inputs that there are."""
     return _FUNCTIONS.get(op, _from_row)(s, op, dtype, result, attrs, args)
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from assay.ir.dtypes import DType
 from assay.targets.shared.artifacts import Kernel
+from assay.targets.vulkan.arguments import KernelArguments
 from assay.targets.vulkan.profile import Profile
-from assay.targets.vulkan.shader import KernelArguments, Shader
+from assay.targets.vulkan.shader import Shader
 
 _LOCAL = 64
 """Invocations of a workgroup in kernels that work item by item."""

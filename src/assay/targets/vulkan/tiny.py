@@ -14,7 +14,7 @@ import numpy as np
 from assay.ir import dtypes
 from assay.ir.dtypes import TINY_FLOATS, TINY_INTEGERS, DType
 from assay.targets.vulkan import functions as f
-from assay.targets.vulkan.shader import ShaderValue
+from assay.targets.vulkan.code import ShaderValue
 
 TINY = frozenset({*TINY_FLOATS, *TINY_INTEGERS})
 _POWERS = dtypes.by_name("f8e8m0")

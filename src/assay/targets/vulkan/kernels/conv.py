@@ -13,10 +13,12 @@ from assay.targets.shared.planner import Planner
 from assay.targets.shared.tensors import shape_of
 from assay.targets.shared.views import View
 from assay.targets.vulkan import scalar
+from assay.targets.vulkan.code import ShaderValue
 from assay.targets.vulkan.kernels.elements import NUMBERS, unravelled
 from assay.targets.vulkan.kernels.matmul import multiply
 from assay.targets.vulkan.registry import emits
-from assay.targets.vulkan.shader import Shader, ShaderValue, rounded
+from assay.targets.vulkan.shader import Shader
+from assay.targets.vulkan.storage import rounded
 from assay.targets.vulkan.templates import template
 
 _SPATIAL = 3

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from assay.ir.dtypes import FLOATS, TENSORS, DType, string
+from assay.targets.vulkan.code import ShaderValue
 from assay.targets.vulkan.scalar import COMPUTED
-from assay.targets.vulkan.shader import Shader, ShaderValue, TensorOperand
+from assay.targets.vulkan.shader import Shader, TensorOperand
 
 MOVABLE: tuple[DType, ...] = tuple(dtype for dtype in TENSORS if dtype is not string)
 """The dtypes whose elements are moved as they are; the target refuses those that are too long beforehand."""

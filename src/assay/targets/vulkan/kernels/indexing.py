@@ -24,9 +24,11 @@ from assay.targets.shared.positions import (
 )
 from assay.targets.shared.views import View
 from assay.targets.vulkan import scalar
+from assay.targets.vulkan.code import ShaderValue
 from assay.targets.vulkan.kernels.elements import MOVABLE, place, report, unravelled, within
 from assay.targets.vulkan.registry import emits
-from assay.targets.vulkan.shader import Shader, ShaderValue, TensorOperand, rounded
+from assay.targets.vulkan.shader import Shader, TensorOperand
+from assay.targets.vulkan.storage import rounded
 from assay.targets.vulkan.templates import template
 
 # --- reading

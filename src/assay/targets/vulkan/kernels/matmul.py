@@ -13,9 +13,11 @@ from assay.targets.shared.planner import Planner
 from assay.targets.shared.products import matrices
 from assay.targets.shared.views import View
 from assay.targets.vulkan import scalar
+from assay.targets.vulkan.code import ShaderValue, Variable
 from assay.targets.vulkan.kernels.elements import NUMBERS
 from assay.targets.vulkan.registry import emits
-from assay.targets.vulkan.shader import Shader, ShaderValue, Variable, rounded
+from assay.targets.vulkan.shader import Shader
+from assay.targets.vulkan.storage import rounded
 from assay.targets.vulkan.templates import template
 
 _COLUMNS = 2

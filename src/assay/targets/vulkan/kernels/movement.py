@@ -6,9 +6,10 @@ from assay.ir.graph import Node
 from assay.ops.shapes import axes_of
 from assay.targets.shared import tensors
 from assay.targets.shared.planner import Planner
+from assay.targets.vulkan.code import ShaderValue
 from assay.targets.vulkan.kernels.elements import MOVABLE, place, position, report, unravelled
 from assay.targets.vulkan.registry import emits
-from assay.targets.vulkan.shader import Shader, ShaderValue
+from assay.targets.vulkan.shader import Shader
 from assay.targets.vulkan.templates import template
 
 # --- pad

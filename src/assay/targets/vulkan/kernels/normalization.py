@@ -16,11 +16,12 @@ from assay.targets.shared.planner import Planner
 from assay.targets.shared.tensors import shape_of
 from assay.targets.shared.views import View
 from assay.targets.vulkan import functions as f
-from assay.targets.vulkan import shader
+from assay.targets.vulkan.code import ShaderValue
 from assay.targets.vulkan.kernels.elements import FLOAT
 from assay.targets.vulkan.kernels.reduction import combined, reduced
 from assay.targets.vulkan.registry import emits
-from assay.targets.vulkan.shader import Shader, TensorOperand, rounded
+from assay.targets.vulkan.shader import Shader, TensorOperand
+from assay.targets.vulkan.storage import rounded
 from assay.targets.vulkan.templates import template
 
 
@@ -30,13 +31,11 @@ class _Line:
 
     s: Shader
     x: TensorOperand
-    length: shader.ShaderValue
-    place: Callable[[shader.ShaderValue], shader.ShaderValue]
+    length: ShaderValue
+    place: Callable[[ShaderValue], ShaderValue]
     shared: bool
 
-    def whole(
-        self, kind: str, of: Callable[[shader.ShaderValue], shader.ShaderValue] = lambda value: value
-    ) -> shader.ShaderValue:
+    def whole(self, kind: str, of: Callable[[ShaderValue], ShaderValue] = lambda value: value) -> ShaderValue:
         """What all elements, put through `of`, are reduced to."""
         s, begin = self.s, self.s.lane() if self.shared else self.s.value(0, "u32")
         step = s.local_size if self.shared else 1
@@ -46,7 +45,7 @@ class _Line:
         return s.together([found], lambda a, b: [combined(kind, a[0], b[0], self.x.dtype)])[0]
 
     @contextmanager
-    def elements(self) -> Generator[shader.ShaderValue]:
+    def elements(self) -> Generator[ShaderValue]:
         """The indices of the elements that this invocation writes."""
         s, begin = self.s, self.s.lane() if self.shared else self.s.value(0, "u32")
         with s.loop(begin, self.length, s.local_size if self.shared else 1) as at:
@@ -54,9 +53,7 @@ class _Line:
 
 
 @contextmanager
-def _each_line(
-    s: Shader, x: TensorOperand, length: shader.ShaderValue, below: shader.ShaderValue, last: bool
-) -> Generator[_Line]:
+def _each_line(s: Shader, x: TensorOperand, length: ShaderValue, below: ShaderValue, last: bool) -> Generator[_Line]:
     if last:
         with s.groups(s.rows) as row:
             yield _Line(s, x, length, lambda at: row * length + at, True)

@@ -8,10 +8,12 @@ from itertools import product as combinations
 from assay.ir.graph import Node
 from assay.ops.definitions.pooling import lines
 from assay.targets.shared.planner import Planner
+from assay.targets.vulkan.code import ShaderValue
 from assay.targets.vulkan.kernels.elements import FLOAT, NUMBERS, place, unravelled
 from assay.targets.vulkan.kernels.reduction import combined, start_of
 from assay.targets.vulkan.registry import emits
-from assay.targets.vulkan.shader import Shader, ShaderValue, rounded
+from assay.targets.vulkan.shader import Shader
+from assay.targets.vulkan.storage import rounded
 from assay.targets.vulkan.templates import template
 
 _UNROLLED = 9

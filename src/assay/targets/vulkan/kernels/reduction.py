@@ -18,9 +18,11 @@ from assay.targets.shared.planner import Planner
 from assay.targets.shared.reductions import part_of, rounded_sums, runs_of
 from assay.targets.shared.views import View
 from assay.targets.vulkan import functions, scalar
+from assay.targets.vulkan.code import ShaderValue, Variable
 from assay.targets.vulkan.kernels.elements import FLOAT, NUMBERS, report
 from assay.targets.vulkan.registry import emits
-from assay.targets.vulkan.shader import Shader, ShaderValue, TensorOperand, Variable, rounded
+from assay.targets.vulkan.shader import Shader, TensorOperand
+from assay.targets.vulkan.storage import rounded
 from assay.targets.vulkan.templates import template
 
 _CHAIN = 64

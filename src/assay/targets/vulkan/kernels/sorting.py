@@ -10,9 +10,10 @@ from assay.ops.shapes import axis_of
 from assay.targets.base import limitation
 from assay.targets.shared.planner import Planner
 from assay.targets.shared.tensors import shape_of
+from assay.targets.vulkan.code import ShaderValue
 from assay.targets.vulkan.kernels.elements import NUMBERS, unravelled
 from assay.targets.vulkan.registry import emits
-from assay.targets.vulkan.shader import Shader, ShaderValue, TensorOperand
+from assay.targets.vulkan.shader import Shader, TensorOperand
 from assay.targets.vulkan.templates import template
 
 _LONGEST = 1 << 14
