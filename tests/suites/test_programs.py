@@ -58,6 +58,17 @@ def test_an_observer_is_told_of_every_node_and_its_true_value(target: Target) ->
     assert sum(event.seconds for event in events) > 0
 
 
+def test_what_a_product_still_reads_is_not_overwritten(target: Target) -> None:
+    """x + x·w, whose sum could lie where x does if all of the product were there first."""
+    b = Builder()
+    x, w = (b.input(TensorType(dtypes.f32, (300, 300))) for _ in range(2))
+    y = b.softmax(x, axis=1)
+    graph = b.finish("residual", [x, w], [b.softmax(b.add(y, b.matmul(y, w)), axis=0)])
+    arrays = [np.random.default_rng(seed).normal(size=(300, 300)).astype(np.float32) for seed in range(2)]
+    (right,) = ReferenceTarget().compile(graph).run(arrays)
+    np.testing.assert_allclose(compiled_on(target, graph).run(arrays)[0], right, **tolerance(target, 2e-5))
+
+
 @pytest.mark.parametrize("source", [dtypes.i8, dtypes.i32, dtypes.u32, dtypes.f32])
 @pytest.mark.parametrize("dtype", [dtypes.i64, dtypes.i16, dtypes.f64])
 def test_a_number_keeps_its_sign_on_the_way_to_another_dtype(source: DType, dtype: DType, target: Target) -> None:

@@ -68,7 +68,8 @@ def emit(p: Planner, nodes: Sequence[Node]) -> None:
     order = _order(shape, views)
     host = _host(p, views, order)
     kept = [value for node in nodes for value in node.outputs if p.is_read_elsewhere(value)]
-    free = [value for value, view in zip(inputs, views, strict=True) if _may_be_overwritten(p, value, view, views)]
+    pairs = zip(inputs, views, strict=True)
+    free = [value for value, view in pairs if _may_be_overwritten(p, value, view, views) and not _reads(host, view)]
     results = [_result(p, value, shape, order, free) for value in kept]
     loops = loop_nest(shape, order, [*views, *results], host)
     if loops is None:
@@ -123,6 +124,11 @@ def _may_be_overwritten(p: Planner, value: Value, view: View, views: Sequence[Vi
     """Whether a result may take the place of an operand: nobody reads it later, and the unit reads it in one way."""
     alone = all(other == view for other in views if other.storage is view.storage)
     return alone and view.fills_storage(view.order) and p.is_last_reader(value)
+
+
+def _reads(host: Step | None, view: View) -> bool:
+    """Whether a call still reads the memory of a view while parts of its result are handed on."""
+    return host is not None and view.storage in [each.storage for each in host.operands[: -host.writes]]
 
 
 def _result(p: Planner, value: Value, shape: Sequence[Dim], order: Sequence[int], free: list[Value]) -> View:
