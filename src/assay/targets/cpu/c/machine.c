@@ -3,8 +3,10 @@
    A tape is made once, for all sizes. A frame is what one run needs of its own: the values of the sizes, the arena,
    the calls with their addresses. A frame that is used again with the same sizes keeps its layout. */
 #include <stdlib.h>
-#include <time.h>
+#include <sys/mman.h>
 #include "pool.h"
+
+#define LARGE_PAGE ((size_t)2 << 20)
 
 enum { CONSTANT, ADD, MUL, FLOOR_DIV, MOD, LEAST, GREATEST };
 
@@ -147,6 +149,14 @@ static void bind_numbers(const tape *t, frame *f) {
   }
 }
 
+/* Memory for an arena, in large pages if it fills some: it takes fewer of the processor's notes on where pages lie. */
+static char *take_arena(size_t bytes) {
+  size_t unit = bytes < LARGE_PAGE ? 64 : LARGE_PAGE, whole = CEIL_DIV(MAX(bytes, 1), unit) * unit;
+  char *arena = aligned_alloc(unit, whole);
+  if (arena && unit == LARGE_PAGE) madvise(arena, whole, MADV_HUGEPAGE);
+  return arena;
+}
+
 frame *frame_new(const tape *t) {
   frame *f = calloc(1, sizeof *f);
   if (!f) return NULL;
@@ -180,7 +190,7 @@ int frame_fit(const tape *t, frame *f, const int64_t *symbols, const int32_t *wa
     free(alive);
     if (f->peak > f->arena_bytes || f->peak < f->arena_bytes / 4) {
       free(f->arena);
-      f->arena = aligned_alloc(64, (size_t)MAX(f->peak, 64));
+      f->arena = take_arena((size_t)f->peak);
       f->arena_bytes = f->arena ? MAX(f->peak, 64) : 0;
       if (!f->arena) return -1;
     }
@@ -189,12 +199,6 @@ int frame_fit(const tape *t, frame *f, const int64_t *symbols, const int32_t *wa
   }
   for (int i = 0; i < count; i++) sizes[i] = f->size[wanted[i]];
   return 0;
-}
-
-static double seconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 /* Units of a grid that one thread takes at a time: enough of them to be worth it, and few enough for `parts` parts. */

@@ -1,10 +1,10 @@
 /* A pool of threads that share the grid of one kernel at a time.
 
-   Threads wait for work by looking for a short while, some tenths of a millisecond, and then sleep. The grid is cut
-   into some chunks for each thread; no result depends on how. A thread begins with chunks of its own, which lie next
-   to each other and at the same place of every grid, so that it finds in its cache what it made before; then it
-   takes those of others. Nobody waits for a thread that has taken none. A caller that finds the pool taken by
-   another run works alone. */
+   Threads wait for work by looking for a millisecond, and then sleep: runs that follow each other find them awake,
+   also when Python has something to do in between. The grid is cut into some chunks for each thread; no result
+   depends on how. A thread begins with chunks of its own, which lie next to each other and at the same place of every
+   grid, so that it finds in its cache what it made before; then it takes those of others. Nobody waits for a thread
+   that has taken none. A caller that finds the pool taken by another run works alone. */
 #ifndef ASSAY_POOL_H
 #define ASSAY_POOL_H
 #include <pthread.h>
@@ -12,10 +12,13 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
+#include <time.h>
 #include "assay.h"
 
 #define MOST_THREADS 256
-#define LOOKS 4000
+#define AWAKE 1e-3 /* seconds for which a thread looks for work before it sleeps */
+#define LOOKS_AT_ONCE 64 /* between two looks at the clock */
+#define LOOKS 4000 /* after which a caller that waits for others gives its core away */
 #define CHUNK_WORK 32768 /* flops, about, below which a chunk is not worth handing over */
 #define PARTS_OF_THREAD 8 /* chunks for each thread, about, so that those which are held up do less */
 
@@ -68,12 +71,21 @@ static void work_through(const job *j, char *scratch, int index) {
   }
 }
 
+static double seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
 static unsigned next_generation(unsigned seen) {
-  for (int looks = 0; looks < LOOKS; looks++) {
-    unsigned now = atomic_load_explicit(&pool.generation, memory_order_acquire);
-    if (now != seen) return now;
-    pause_briefly();
-  }
+  double until = seconds() + AWAKE;
+  do {
+    for (int looks = 0; looks < LOOKS_AT_ONCE; looks++) {
+      unsigned now = atomic_load_explicit(&pool.generation, memory_order_acquire);
+      if (now != seen) return now;
+      pause_briefly();
+    }
+  } while (seconds() < until);
   pthread_mutex_lock(&pool.lock);
   atomic_fetch_add(&pool.sleeping, 1);
   while (atomic_load(&pool.generation) == seen) pthread_cond_wait(&pool.wake, &pool.lock);
