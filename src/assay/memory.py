@@ -6,8 +6,9 @@ look at what is left. Weights are kept in another form beside their own only whe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 
 from assay.errors import OutOfMemory
@@ -18,6 +19,24 @@ LARGE = 64 << 20
 _GROUP = Path("/sys/fs/cgroup")
 _PART = 0.5
 """How much of the memory that is left copies and other forms of weights may take; the rest is for what runs."""
+
+
+_lasting: ContextVar[bool] = ContextVar("lasting", default=False)
+
+
+@contextmanager
+def lasting_results() -> Generator[None]:
+    """Inside, all results of a run last equally long, as packed weights do: they may share a piece of memory."""
+    token = _lasting.set(True)
+    try:
+        yield
+    finally:
+        _lasting.reset(token)
+
+
+def are_lasting() -> bool:
+    """Whether the results of the run that is under way all last equally long."""
+    return _lasting.get()
 
 
 def free_memory() -> int | None:

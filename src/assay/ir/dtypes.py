@@ -111,6 +111,11 @@ def is_array(value: object) -> TypeGuard[Array]:
     return isinstance(value, np.ndarray)
 
 
+def address(array: Array) -> int:
+    """Where an array lies in memory."""
+    return array.__array_interface__["data"][0]
+
+
 def read_only(array: Array) -> Array:
     """The same memory, protected against writes; what is derived from it as a view is so too."""
     if not array.flags.writeable:

@@ -20,7 +20,7 @@ from assay.ir.dtypes import is_array, read_only
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Value
 from assay.ir.types import TensorType, size_in_bytes
-from assay.memory import free_memory, with_room
+from assay.memory import free_memory, lasting_results, with_room
 from assay.ops.lowering import lower
 from assay.passes import apply, standard_passes
 from assay.passes.layout import take_as_laid_out
@@ -109,7 +109,9 @@ def compiled(graph: Graph, settings: Settings, interface: Interface = PLAIN) -> 
             return Compiled(compile_plan(late, settings.oracle, settings.disabled))
         prelude = compile_plan(early, settings.oracle, settings.disabled)
         if not early.graph.inputs:
-            late = with_constants(late, dict(zip(early.graph.outputs, prelude.run(()), strict=True)))
+            with lasting_results():
+                made = prelude.run(())
+            late = with_constants(late, dict(zip(early.graph.outputs, made, strict=True)))
             return Compiled(compile_plan(late, settings.oracle, settings.disabled))
         reads = tuple(inputs.index(value) for value in early.graph.inputs)
         return Compiled(compile_plan(late, settings.oracle, settings.disabled), prelude, reads)

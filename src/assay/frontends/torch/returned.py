@@ -24,9 +24,9 @@ class Numbers:
 
     def of(self, arguments: Sequence[Any]) -> list[int] | None:
         """The numbers for these arguments; None where a symbol is not among what they show."""
-        plain = [dim for dim in self.dims if isinstance(dim, int)]
-        if len(plain) == len(self.dims):
-            return plain
+        if not self.symbols:
+            plain = [dim for dim in self.dims if isinstance(dim, int)]
+            return plain if len(plain) == len(self.dims) else None
         values = {
             name: arguments[index] if axis is None else arguments[index].shape[axis]
             for name, index, axis in self.symbols

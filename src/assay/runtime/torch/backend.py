@@ -24,13 +24,14 @@ from assay.frontends.torch.private.dynamo import aot_autograd, boxed
 from assay.frontends.torch.private.ops import forward_results, is_wrapper_subclass, static_inputs
 from assay.ir.graph import Graph
 from assay.limits import DEFAULT
+from assay.memory import lasting_results
 from assay.runtime.pipeline import Compiled, compiled, core_graph
 from assay.runtime.program import Program
 from assay.runtime.settings import Interface, Settings
 from assay.runtime.stages import stage
 from assay.runtime.targets import Chain, default_target, make_chain
 from assay.runtime.torch.arguments import Arguments, arguments_of, check_devices, memory_orders
-from assay.runtime.torch.call import returned_to_torch
+from assay.runtime.torch.call import ResultsForTorch
 from assay.runtime.torch.gradients import without_idle_gradients
 from assay.runtime.torch.graphs import CompiledGraph, Phase, current_observer, record
 from assay.runtime.torch.observation import Observe, Observed
@@ -175,10 +176,12 @@ def compile_traced(
     record(CompiledGraph(graph.phase, module, imported, first.program, first.prelude))
     run = _runner(graph, first, options, lambda: made(replace(graph.interface, static=())))
 
+    returned = ResultsForTorch(imported.returned)
+
     @boxed
     def run_boxed(arguments: list[Any]) -> list[Any]:
         with stage("run"):
-            return returned_to_torch(run(arguments), imported.returned, arguments)
+            return returned.of(run(arguments), arguments)
 
     return run_boxed
 
@@ -248,7 +251,8 @@ class _Ways:
 
         def prepare(arguments: Sequence[Any]) -> GraphFunction:
             given = handed.arrays(arguments)
-            results = prelude.run([given[at] for at in made.reads])
+            with lasting_results():
+                results = prelude.run([given[at] for at in made.reads])
             told_early(results)
             return partial(_run, seen.bound(results), handed, told)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -11,47 +11,72 @@ import torch
 from assay.errors import RunFailed
 from assay.frontends.torch.returned import Place, Returned
 from assay.frontends.torch.types import in_order, lent_tensor, to_array, to_tensor
-from assay.ir.dtypes import Array, is_array
+from assay.ir.dtypes import Array, address, is_array
 from assay.runtime.torch.layout import spread_tensors
 
+_Make: TypeAlias = Callable[[Returned, Sequence[Any], Sequence[Any], dict[int, int]], Any]
+"""What makes an entry out of results and arguments, with an account of the memory that was handed out."""
 
-def returned_to_torch(results: Sequence[Any], returned: Sequence[Returned], arguments: Sequence[Any]) -> list[Any]:
+
+class ResultsForTorch:
     """What a graph returns, as torch takes it. What torch takes for new memory shares none with anything else."""
-    handed_out: dict[int, int] = {}
-    spread = spread_tensors(returned, results, arguments)
-    return [
-        _entry(entry, results, arguments, handed_out) if entry.output not in spread else spread[entry.output]
-        for entry in returned
-    ]
+
+    def __init__(self, returned: Sequence[Returned]) -> None:
+        self._returned = returned
+        self._makers = [(_maker(entry), entry) for entry in returned]
+        self._has_spread = any(entry.spread for entry in returned)
+
+    def of(self, results: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
+        """The entries for the results of a run with these arguments."""
+        handed_out: dict[int, int] = {}
+        if not self._has_spread:
+            return [make(entry, results, arguments, handed_out) for make, entry in self._makers]
+        spread = spread_tensors(self._returned, results, arguments)
+        return [
+            make(entry, results, arguments, handed_out) if entry.output not in spread else spread[entry.output]
+            for make, entry in self._makers
+        ]
 
 
-def _entry(entry: Returned, results: Sequence[Any], arguments: Sequence[Any], handed_out: dict[int, int]) -> Any:
+def _maker(entry: Returned) -> _Make:
     if entry.argument is not None:
-        return arguments[entry.argument]
+        return lambda entry, results, arguments, handed_out: arguments[entry.argument]
     if entry.output is None:
-        return entry.constant
-    result = results[entry.output]
+        return lambda entry, results, arguments, handed_out: entry.constant
     if entry.number:
-        return result.item()
+        return lambda entry, results, arguments, handed_out: results[entry.output].item()
+    return _lent if entry.borrowed else _new
+
+
+def _lent(entry: Returned, results: Sequence[Any], arguments: Sequence[Any], handed_out: dict[int, int]) -> Any:
+    """A result in the memory of an argument."""
+    result = results[entry.output]
     if not is_array(result):
         return result
-    if entry.borrowed:
-        return lent_tensor(result) if entry.place is None else _view(entry.place, result, arguments)
+    return lent_tensor(result) if entry.place is None else _view(entry.place, result, arguments)
+
+
+def _new(entry: Returned, results: Sequence[Any], arguments: Sequence[Any], handed_out: dict[int, int]) -> Any:
+    """A result in memory of its own."""
+    result = results[entry.output]
+    if not is_array(result):
+        return result
     tensor = to_tensor(in_order(_own(result, entry.memory, handed_out), entry.order))
-    if entry.strides is not None:
-        _lay_out_ones(tensor, entry.strides.of(arguments))
-    return tensor
+    strides = None if entry.strides is None else entry.strides.of(arguments)
+    return tensor if strides is None else _with_ones_laid_out(tensor, strides[:-1])
 
 
-def _lay_out_ones(tensor: torch.Tensor, strides: Sequence[int] | None) -> None:
-    """Give axes of size 1 these strides; any would do, but what eager has is what guards ask for."""
-    if strides is None:
-        return
-    wanted = [
-        stride if size == 1 else own for size, own, stride in zip(tensor.shape, tensor.stride(), strides, strict=False)
-    ]
-    if wanted != list(tensor.stride()):
-        tensor.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, wanted)
+def _with_ones_laid_out(tensor: torch.Tensor, strides: list[int]) -> torch.Tensor:
+    """The tensor with these strides on axes of size 1; any would do, but what eager has is what guards ask for."""
+    own = list(tensor.stride())
+    if own == strides:
+        return tensor
+    wanted = [stride if size == 1 else mine for size, mine, stride in zip(tensor.shape, own, strides, strict=True)]
+    return (
+        tensor
+        if wanted == own
+        else tensor.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, wanted)
+    )
 
 
 def _view(place: Place, result: Array, arguments: Sequence[Any]) -> torch.Tensor:
@@ -65,7 +90,7 @@ def _view(place: Place, result: Array, arguments: Sequence[Any]) -> torch.Tensor
     if not np.may_share_memory(result, to_array(base)):
         raise RunFailed("where a result lies in the memory of an input depends on data, and it was copied on the way")
     size = base.element_size()
-    offset = base.storage_offset() + (result.ctypes.data - base.data_ptr()) // size
+    offset = base.storage_offset() + (address(result) - base.data_ptr()) // size
     return base.as_strided(result.shape, [stride // size for stride in result.strides], offset)
 
 
@@ -80,4 +105,4 @@ def _place_of(array: Array) -> int:
     while is_array(array.base):
         array = array.base
     lender = array.base
-    return lender.untyped_storage().data_ptr() if isinstance(lender, torch.Tensor) else array.ctypes.data
+    return lender.untyped_storage().data_ptr() if isinstance(lender, torch.Tensor) else address(array)

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from assay.errors import LimitExceeded, OutOfMemory, RunFailed
-from assay.ir.dtypes import Array, read_only
+from assay.ir.dtypes import Array, address, read_only
 from assay.ir.graph import Graph, Node, Value
 from assay.limits import Limits
-from assay.memory import LARGE, check_room
+from assay.memory import LARGE, are_lasting, check_room
 from assay.targets.base import Event, Executable, Finished, Observer, Run, Stopwatch
 from assay.targets.budget import Allowance
-from assay.targets.cpu.inputs import Inputs, address
+from assay.targets.cpu.inputs import Inputs
 from assay.targets.cpu.registry import KERNELS
 from assay.targets.cpu.tape import encode
 from assay.targets.cpu.toolchain import Toolchain
@@ -121,7 +121,7 @@ class CpuExecutable:
         layout = frame.fit(symbols, self._results)
         if layout.large or allowance is not None:
             self._check_memory(layout, frame, allowance)
-        blocks, places = _memory(layout.blocks, together=not arrays)
+        blocks, places = _memory(layout.blocks, together=are_lasting())
         failed = frame.run(self._addresses_of(arrays), places, self._threads(), times, allowance)
         self._frames.append(frame)
         if failed < 0 and allowance is not None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from assay.ir.dtypes import Array
+from assay.ir.dtypes import address
 
 _is_contiguous, _data_ptr = methodcaller("is_contiguous"), methodcaller("data_ptr")
 
@@ -58,8 +58,3 @@ class Inputs:
             arrays = [at for at, each in enumerate(types) if issubclass(each, np.ndarray)]
             self._latest = kinds = _Kinds(types, arrays, sorted({*range(len(types))}.difference(arrays)))
         return kinds
-
-
-def address(array: Array) -> int:
-    """Where an array lies."""
-    return array.__array_interface__["data"][0]
