@@ -96,13 +96,13 @@ def _view(place: Place, result: Array, arguments: Sequence[Any]) -> torch.Tensor
 
 def _own(array: Array, memory: int, handed_out: dict[int, int]) -> Array:
     """The array, or a copy if its memory is the program's, or was given out as another piece of memory before."""
-    free = array.flags.writeable and handed_out.setdefault(_place_of(array), memory) == memory
+    free = array.flags.writeable and handed_out.setdefault(_memory_of(array), memory) == memory
     return array if free else array.copy()
 
 
-def _place_of(array: Array) -> int:
-    """Where the piece of memory begins that an array lies in."""
+def _memory_of(array: Array) -> int:
+    """What tells the piece of memory that an array lies in from all others."""
     while is_array(array.base):
         array = array.base
     lender = array.base
-    return lender.untyped_storage().data_ptr() if isinstance(lender, torch.Tensor) else address(array)
+    return lender.untyped_storage().data_ptr() if isinstance(lender, torch.Tensor) else id(array)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -121,7 +121,8 @@ class CpuExecutable:
         layout = frame.fit(symbols, self._results)
         if layout.large or allowance is not None:
             self._check_memory(layout, frame, allowance)
-        blocks, places = _memory(layout.blocks, together=are_lasting())
+        blocks = _memory(layout.blocks, together=are_lasting())
+        places = [block.place for block in blocks]
         failed = frame.run(self._addresses_of(arrays), places, self._threads(), times, allowance)
         self._frames.append(frame)
         if failed < 0 and allowance is not None:
@@ -130,7 +131,12 @@ class CpuExecutable:
             node, message = self._planner.tape.errors[failed - 1]
             raise RunFailed(f"{node.op}: {message}", where=str(node.origin))
         made = len(arrays) + len(self._constants)
-        outputs = tuple([_array(self._memory_of(out.memory, arrays, blocks, made), out) for out in layout.outputs])
+        outputs = tuple(
+            [
+                blocks[out.memory - made].array(out) if out.memory >= made else self._view(out, arrays)
+                for out in layout.outputs
+            ]
+        )
         return outputs, layout.over
 
     def _run_timed(
@@ -161,11 +167,11 @@ class CpuExecutable:
             addresses[at] = now
         return addresses
 
-    def _memory_of(self, at: int, arrays: Sequence[Any], blocks: Sequence[Array], made: int) -> Array:
-        """The `at`-th of the inputs, the constants and the blocks, of which the first is number `made`."""
-        if at >= made:
-            return blocks[at - made]
-        return arrays[at] if at < len(arrays) else self._constants[at - len(arrays)]
+    def _view(self, out: _Output, arrays: Sequence[Any]) -> Array:
+        """An output in the memory of an input or a constant."""
+        given = len(arrays)
+        array = arrays[out.memory] if out.memory < given else self._constants[out.memory - given]
+        return _Block(array.reshape(-1).view(np.uint8), 0, 0).array(out)
 
     def _check_memory(self, layout: _Layout, frame: _Frame, allowance: Allowance | None) -> None:
         """OutOfMemory if there is less than the run takes, or it may take less."""
@@ -322,45 +328,52 @@ class _Frame:
             self._machine.frame_free(self._frame)
 
 
-def _memory(sizes: Sequence[int], *, together: bool) -> tuple[list[Array], list[int]]:
-    """Memory for results, and where it lies; `together` if all of them last equally long.
+class _Block(NamedTuple):
+    """Memory for results: it begins at `start` of `memory`, and at the address `place`."""
+
+    memory: Array
+    start: int
+    place: int
+
+    def array(self, out: _Output) -> Array:
+        """An output that lies in it; one without elements lies nowhere."""
+        if 0 in out.shape:
+            return np.empty(out.shape, out.dtype)
+        return np.ndarray(out.shape, out.dtype, self.memory, self.start + out.offset, out.strides)
+
+
+def _memory(sizes: Sequence[int], *, together: bool) -> list[_Block]:
+    """Memory for results; `together` if all of them last equally long.
 
     It begins at whole lines of the cache: kernels read what was prepared for them much faster then.
     """
     try:
-        return _side_by_side(sizes) if together else _apart(sizes)
+        return _side_by_side(sizes) if together else [_alone(size) for size in sizes]
     except (MemoryError, OSError) as error:
         raise OutOfMemory(_TOO_LITTLE) from error
 
 
-def _apart(sizes: Sequence[int]) -> tuple[list[Array], list[int]]:
-    """A piece of memory for each result."""
-    blocks: list[Array] = []
-    places: list[int] = []
-    for size in sizes:
-        whole = np.empty(size + _LINE, np.uint8)
-        place = address(whole)
-        skipped = -place % _LINE
-        blocks.append(whole[skipped : skipped + size])
-        places.append(place + skipped)
-    return blocks, places
+def _alone(size: int) -> _Block:
+    memory = np.empty(size + _LINE, np.uint8)
+    found = address(memory)
+    start = -found % _LINE
+    return _Block(memory, start, found + start)
 
 
-def _side_by_side(sizes: Sequence[int]) -> tuple[list[Array], list[int]]:
+def _side_by_side(sizes: Sequence[int]) -> list[_Block]:
     """Memory for results that last equally long, those of constants such as packed weights.
 
     One piece in large pages, which are asked for all at once, is ready much sooner than many that are filled page by
     page, and is read faster.
     """
     starts = [0, *itertools.accumulate(-(-size // _LINE) * _LINE for size in sizes)]
-    memory = mmap.mmap(-1, max(starts[-1], 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    piece = mmap.mmap(-1, max(starts[-1], 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     for advice in (mmap.MADV_HUGEPAGE, _POPULATE):
         with suppress(OSError):  # an older kernel, or one without large pages
-            memory.madvise(advice)
-    whole = np.frombuffer(memory, np.uint8)
-    place = address(whole)
-    blocks = [whole[start : start + size] for start, size in zip(starts, sizes, strict=False)]
-    return blocks, [place + start for start in starts[: len(sizes)]]
+            piece.madvise(advice)
+    memory = np.frombuffer(piece, np.uint8)
+    found = address(memory)
+    return [_Block(memory, start, found + start) for start in starts[:-1]]
 
 
 def _constants(graph: Graph) -> dict[Value, Array]:
@@ -376,13 +389,6 @@ def _strided(array: Array) -> Array:
     """The array, or a copy if it does not step forward by whole elements."""
     width = max(array.dtype.itemsize, 1)
     return array if all(s >= 0 and s % width == 0 for s in array.strides) else read_only(np.ascontiguousarray(array))
-
-
-def _array(memory: Array, out: _Output) -> Array:
-    """An output in the memory that it lies in; one without elements lies nowhere."""
-    if 0 in out.shape:
-        return np.empty(out.shape, out.dtype)
-    return np.ndarray(out.shape, out.dtype, memory.reshape(-1).view(np.uint8), out.offset, out.strides)
 
 
 @cache
