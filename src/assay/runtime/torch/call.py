@@ -14,8 +14,8 @@ from assay.frontends.torch.types import in_order, lent_tensor, to_array, to_tens
 from assay.ir.dtypes import Array, address, is_array
 from assay.runtime.torch.layout import spread_tensors
 
-_Make: TypeAlias = Callable[[Returned, Sequence[Any], Sequence[Any], dict[int, int]], Any]
-"""What makes an entry out of results and arguments, with an account of the memory that was handed out."""
+_Give: TypeAlias = Callable[[Sequence[Any], Sequence[Any], dict[int, int]], Any]
+"""What gives an entry, of results and arguments, with an account of the memory that was handed out."""
 
 
 class ResultsForTorch:
@@ -23,42 +23,42 @@ class ResultsForTorch:
 
     def __init__(self, returned: Sequence[Returned]) -> None:
         self._returned = returned
-        self._makers = [(_maker(entry), entry) for entry in returned]
+        self._entries = [_giver(entry) for entry in returned]
         self._has_spread = any(entry.spread for entry in returned)
 
     def of(self, results: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:
         """The entries for the results of a run with these arguments."""
         handed_out: dict[int, int] = {}
         if not self._has_spread:
-            return [make(entry, results, arguments, handed_out) for make, entry in self._makers]
+            return [give(results, arguments, handed_out) for give in self._entries]
         spread = spread_tensors(self._returned, results, arguments)
         return [
-            make(entry, results, arguments, handed_out) if entry.output not in spread else spread[entry.output]
-            for make, entry in self._makers
+            give(results, arguments, handed_out) if entry.output not in spread else spread[entry.output]
+            for give, entry in zip(self._entries, self._returned, strict=True)
         ]
 
 
-def _maker(entry: Returned) -> _Make:
-    if entry.argument is not None:
-        return lambda entry, results, arguments, handed_out: arguments[entry.argument]
-    if entry.output is None:
-        return lambda entry, results, arguments, handed_out: entry.constant
+def _giver(entry: Returned) -> _Give:
+    argument, output = entry.argument, entry.output
+    if argument is not None:
+        return lambda results, arguments, handed_out: arguments[argument]
+    if output is None:
+        return lambda results, arguments, handed_out: entry.constant
     if entry.number:
-        return lambda entry, results, arguments, handed_out: results[entry.output].item()
-    return _lent if entry.borrowed else _new
+        return lambda results, arguments, handed_out: results[output].item()
+    given = _lent if entry.borrowed else _new
+    return lambda results, arguments, handed_out: given(entry, results[output], arguments, handed_out)
 
 
-def _lent(entry: Returned, results: Sequence[Any], arguments: Sequence[Any], handed_out: dict[int, int]) -> Any:
+def _lent(entry: Returned, result: Any, arguments: Sequence[Any], handed_out: dict[int, int]) -> Any:
     """A result in the memory of an argument."""
-    result = results[entry.output]
     if not is_array(result):
         return result
     return lent_tensor(result) if entry.place is None else _view(entry.place, result, arguments)
 
 
-def _new(entry: Returned, results: Sequence[Any], arguments: Sequence[Any], handed_out: dict[int, int]) -> Any:
+def _new(entry: Returned, result: Any, arguments: Sequence[Any], handed_out: dict[int, int]) -> Any:
     """A result in memory of its own."""
-    result = results[entry.output]
     if not is_array(result):
         return result
     tensor = to_tensor(in_order(_own(result, entry.memory, handed_out), entry.order))
