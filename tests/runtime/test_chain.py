@@ -21,7 +21,7 @@ from assay.runtime.partition import partition
 from assay.runtime.pipeline import compiled
 from assay.runtime.session import Session, SessionOptions
 from assay.runtime.settings import Interface, Settings
-from assay.targets.base import YES, Bodies, NamedPass, Support, Traits, TransferCost
+from assay.targets.base import YES, Bodies, NamedPass, NodeRefused, Support, Traits, TransferCost
 from assay.targets.cpu import CpuTarget
 from assay.targets.reference import ReferenceTarget
 
@@ -238,3 +238,49 @@ def test_a_coarse_target_is_judged_by_its_own_noise_floor(
     x = np.random.default_rng(1).normal(size=(16, 16)).astype(np.float32)
     found = compare_models(path, "coarse", "reference", {"x": x}, Judge())
     assert not found.diverged if agrees else found.diverged
+
+
+class Choosy(Device):
+    """Takes all, but compiles no segment with certain ops in it."""
+
+    def __init__(self, refused: Collection[str]) -> None:
+        super().__init__("choosy", ("neg", "abs", "exp", "add", "mul"))
+        self._refused = refused
+
+    def compile(self, segment: Graph, bodies: Bodies = NONE, disabled: Collection[str] = (), device: Any = None) -> Any:
+        for node in segment.nodes:
+            if node.op in self._refused:
+                raise NodeRefused(f"{node.op} cannot be compiled", node)
+        return super().compile(segment, bodies, disabled)
+
+
+def test_a_node_that_cannot_be_compiled_leaves_the_rest_of_its_segment_where_it_is() -> None:
+    b = Builder()
+    x = b.input(TensorType(f32, (2, 3)))
+    early = b.exp(x)
+    graph = b.finish("m", [x], [b.mul(b.exp(b.abs(early)), b.neg(x)), early])
+    with pytest.warns(RuntimeWarning, match="exp of m.choosy runs on the target 'reference'"):
+        program = compiled(graph, Settings((Choosy({"exp"}), ReferenceTarget()), optimize=False)).program
+    assert {each.node.op: each.target for each in program.plan.placements} == {
+        "exp": "reference",
+        "abs": "choosy",
+        "neg": "choosy",
+        "mul": "choosy",
+    }
+    assert {each.reason for each in program.plan.placements} == {"", "compile: exp cannot be compiled"}
+    found, first = program.run([X])
+    np.testing.assert_allclose(first, np.exp(X), rtol=1e-6)
+    np.testing.assert_allclose(found, np.exp(np.abs(np.exp(X))) * -X, rtol=1e-6)
+
+
+def test_a_target_that_refuses_very_many_nodes_gives_the_segment_up() -> None:
+    b = Builder()
+    x = y = b.input(TensorType(f32, (2, 3)))
+    for _ in range(70):
+        y = b.abs(b.neg(y))
+    graph = b.finish("m", [x], [y])
+    with pytest.warns(RuntimeWarning):
+        program = compiled(graph, Settings((Choosy({"neg"}), ReferenceTarget()), optimize=False)).program
+    places = [each.target for each in program.plan.placements]
+    assert places.count("choosy") == 64 - 1
+    np.testing.assert_array_equal(program.run([X])[0], np.abs(X))

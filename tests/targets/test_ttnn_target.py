@@ -22,9 +22,10 @@ from assay.ir.graph import Graph, Node
 from assay.ir.types import TensorType
 from assay.limits import DEFAULT
 from assay.ops.builder import Builder
+from assay.runtime.session import Session, SessionOptions
 from assay.runtime.targets import make_chain, probe_target
 from assay.runtime.torch.graphs import recording
-from assay.targets.base import Event
+from assay.targets.base import Event, NodeRefused
 from assay.targets.reference.interpreter import Interpreter
 from assay.targets.shared.tensors import dtype_of
 from assay.targets.ttnn import TtnnTarget
@@ -188,6 +189,35 @@ def test_a_value_is_converted_once_for_all_who_want_it(target: TtnnTarget) -> No
     assert sum(each.want.layout == ROWS for each in program.conversions) == 1
 
 
+# --- symbolic sizes
+
+
+def test_symbolic_sizes_get_programs_of_their_own_few_where_padding_is_exact(
+    target: TtnnTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Graph] = []
+    compiled = TtnnTarget.compile
+
+    def counted(self: TtnnTarget, segment: Graph, *rest: Any, **named: Any) -> Any:
+        made.append(segment)
+        return compiled(self, segment, *rest, **named)
+
+    monkeypatch.setattr(TtnnTarget, "compile", counted)
+    b = Builder()
+    x = b.input(TensorType(dtypes.f32, (symbol("n", 1), 7)))
+    weights = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
+    rows = b.softmax(b.matmul(x, b.constant(weights)), axis=1)
+    graph = b.finish("g", [x], [rows], input_names=("x",), output_names=("y",))
+    session = Session(graph, SessionOptions(target=CHAIN))
+    for count in (3, 4, 5, 7, 8, 3):
+        given = np.random.default_rng(count).normal(size=(count, 7)).astype(np.float32)
+        (right,), _ = Interpreter(graph, "exact", DEFAULT, {}).submit([given])
+        found = session.run({"x": given})["y"]
+        np.testing.assert_allclose(found, right, atol=1e-2)
+        assert {node.target for node in session.explain().nodes} == {"ttnn"}
+    assert [tuple(each.inputs[0].type.shape) for each in made] == [(4, 7), (8, 7)]  # pyright: ignore
+
+
 # --- numbers
 
 
@@ -277,20 +307,25 @@ def test_support_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     assert TtnnTarget("precise", DEFAULT).support(small(lambda b, x: b.exp(x)).nodes[0]).reason
 
 
-def test_a_refusal_of_the_library_sends_the_segment_to_the_oracle_in_its_own_words(
+def test_a_node_that_the_library_refuses_goes_to_the_oracle_in_its_own_words_and_the_rest_stays(
     target: TtnnTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def transposed(p: CallPlanner, node: Node) -> None:
+    def squared(p: CallPlanner, node: Node) -> None:
         p.give(node.outputs[0], p.call("matmul", p.take(node.inputs[0]), p.take(node.inputs[0])))
 
-    monkeypatch.setitem(TABLE.rows, "tanh", replace(TABLE.rows["tanh"], emit=transposed))
-    graph = small(lambda b, x: b.tanh(x))
-    with pytest.warns(RuntimeWarning, match="The width of the first tensor must be equal"):
+    monkeypatch.setitem(TABLE.rows, "tanh", replace(TABLE.rows["tanh"], emit=squared))
+    graph = small(lambda b, x: b.add(b.exp(b.tanh(b.neg(b.tanh(b.abs(x))))), b.sqrt(b.abs(x))))
+    with pytest.warns(RuntimeWarning, match="tanh of .* runs on .*The width of the first tensor must be equal"):
         program = placed_on(target, graph)
-    (placement,) = program.plan.placements
-    assert placement.target == "reference"
-    assert "the library refuses matmul" in placement.refusals[-1].reason
-    np.testing.assert_array_equal(program.run([np.ones((5, 7), np.float32)])[0], np.tanh(np.ones((5, 7), np.float32)))
+    for each in program.plan.placements:
+        assert each.target == ("reference" if each.node.op == "tanh" else "ttnn")
+        assert ("the library refuses matmul" in each.reason) == (each.node.op == "tanh")
+    assert [each.target.name for each in program.plan.segments] == ["ttnn", "reference", "ttnn", "reference", "ttnn"]
+    x = np.linspace(0.5, 1.5, 35, dtype=np.float32).reshape(5, 7)
+    (right,), _ = Interpreter(graph, "exact", DEFAULT, {}).submit([x])
+    np.testing.assert_allclose(program.run([x])[0], right, rtol=2e-2)
+    watching = program.observing([graph.nodes[1].outputs[0]])
+    np.testing.assert_allclose(watching.run([x])[1], np.tanh(x), rtol=2e-2)
 
 
 def test_a_row_that_is_wrong_about_the_result_is_found_out(target: TtnnTarget, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,8 +344,10 @@ def test_an_abort_of_the_library_names_the_call_and_the_next_segment_compiles(
         p.give(node.outputs[0], p.call("Tensor", np.zeros((2, 2)), None))
 
     monkeypatch.setitem(TABLE.rows, "tanh", replace(TABLE.rows["tanh"], emit=deadly))
-    with pytest.raises(CompileFailed, match="failed in Tensor"):
-        target.compile(small(lambda b, x: b.tanh(x)), {})
+    graph = small(lambda b, x: b.exp(b.tanh(x)))
+    with pytest.raises(NodeRefused, match="failed in Tensor") as caught:
+        target.compile(graph, {})
+    assert caught.value.node is graph.nodes[0]
     target.compile(small(lambda b, x: b.exp(x)), {})
 
 

@@ -238,6 +238,16 @@ def _segments(
     return tuple(reversed(segments))
 
 
+def without(segment: Segment, node: Node, home: Target) -> tuple[Segment, ...]:
+    """A segment in parts, with one of its nodes on another target."""
+    own = segment.target.name
+    graph = replace(segment.graph, name=segment.graph.name.removesuffix(f".{own}"))
+    placements = [Placement(each, home.name if each is node else own) for each in graph.nodes]
+    sources = symbol_sources(graph, (), home)
+    targets = {own: segment.target, home.name: home}
+    return _segments(graph, cut(placements, sources, home.name), targets, sources, home)
+
+
 def _telling(
     nodes: Sequence[Node], reads: Collection[Value], graph: Graph, sources: Mapping[str, Value]
 ) -> Iterator[Value]:

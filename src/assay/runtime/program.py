@@ -13,16 +13,18 @@ from assay.errors import CompileFailed
 from assay.ir.dtypes import is_array
 from assay.ir.graph import Graph, Node, Value
 from assay.runtime.explanation import all_placements
-from assay.runtime.partition import Plan, Segment
+from assay.runtime.partition import Plan, Segment, without
 from assay.runtime.placement import Placement, Refusal
 from assay.runtime.runs import CompiledSegment, DeviceRun, HostRun, ProgramRun
 from assay.runtime.transfers import Ledger, Metered, Transfer
-from assay.targets.base import Bodies, Observer, Target
+from assay.targets.base import Bodies, NodeRefused, Observer, Target
 from assay.targets.budget import Allowance
 
 _NOTHING: Mapping[Value, Any] = {}
 _OBSERVING = 4
 """How many programs with further outputs a program keeps."""
+_ATTEMPTS = 64
+"""So many nodes of a plan may be refused one by one while it is compiled; then whole segments go to the oracle."""
 
 
 class Program:
@@ -165,7 +167,8 @@ class Program:
 def compile_plan(plan: Plan, oracle: Target, disabled: Collection[str] = ()) -> Program:
     """The segments of a plan compiled by their targets. `disabled` names passes that are part of compiling.
 
-    A segment that its target cannot compile after all goes to the oracle; a warning and the placements say why.
+    A node for which its target cannot compile a segment after all goes to the oracle, and the segment is compiled
+    without it; if the target names no node, the segment goes there. A warning and the placements say why.
     """
     inner = {
         graph: compile_plan(each, oracle, disabled)
@@ -174,17 +177,24 @@ def compile_plan(plan: Plan, oracle: Target, disabled: Collection[str] = ()) -> 
     }
     bodies = {graph: program.run for graph, program in inner.items()}
     resident = Ledger([entry for program in inner.values() if program.resident for entry in program.resident.entries])
-    segments: list[CompiledSegment] = []
+    compiled: list[tuple[Segment, CompiledSegment]] = []
     failed: dict[Node, str] = {}
-    for segment in plan.segments:
+    left = list(reversed(plan.segments))
+    while left:
+        segment = left.pop()
         try:
-            segments.append(_compile_segment(segment, bodies, disabled, resident))
+            compiled.append((segment, _compile_segment(segment, bodies, disabled, resident)))
         except CompileFailed as error:
-            message = f"{segment.graph.name} runs on the target '{oracle.name}': {error}"
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
-            segments.append(_compile_segment(Segment(oracle, segment.graph), bodies, disabled, resident))
-            failed.update(dict.fromkeys(segment.graph.nodes, str(error).partition("\n")[0]))
-    return Program(_moved(plan, failed, oracle) if failed else plan, segments, oracle, disabled, resident=resident)
+            if segment.target is oracle:
+                raise
+            one = error.node if isinstance(error, NodeRefused) and len(failed) < _ATTEMPTS else None
+            what = segment.graph.name if one is None else f"{one.op} of {segment.graph.name}"
+            warnings.warn(f"{what} runs on the target '{oracle.name}': {error}", RuntimeWarning, stacklevel=2)
+            left += [Segment(oracle, segment.graph)] if one is None else reversed(without(segment, one, oracle))
+            failed.update(dict.fromkeys(segment.graph.nodes if one is None else [one], str(error).partition("\n")[0]))
+    if failed:
+        plan = _moved(plan, [segment for segment, _ in compiled], failed, oracle)
+    return Program(plan, [each for _, each in compiled], oracle, disabled, resident=resident)
 
 
 def _compile_segment(segment: Segment, bodies: Bodies, disabled: Collection[str], resident: Ledger) -> CompiledSegment:
@@ -235,15 +245,12 @@ def _leaves_the_oracle(plan: Plan, oracle: Target) -> bool:
     return own or any(_leaves_the_oracle(each, oracle) for each in plan.bodies.values())
 
 
-def _moved(plan: Plan, failed: Mapping[Node, str], oracle: Target) -> Plan:
-    """The plan with the nodes that could not be compiled on the oracle."""
+def _moved(plan: Plan, segments: Sequence[Segment], failed: Mapping[Node, str], oracle: Target) -> Plan:
+    """The plan in other segments, with the nodes that could not be compiled on the oracle."""
     placements = tuple(
         Placement(each.node, oracle.name, (*each.refusals, Refusal(each.target, failed[each.node])), each.note)
         if each.node in failed
         else each
         for each in plan.placements
     )
-    segments = tuple(
-        Segment(oracle, each.graph) if failed.keys() & each.graph.nodes else each for each in plan.segments
-    )
-    return replace(plan, segments=segments, placements=placements)
+    return replace(plan, segments=tuple(segments), placements=placements)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, cast
 
+from assay.errors import CompileFailed
 from assay.ir.dtypes import Array, DType, is_array, read_only
 from assay.ir.graph import Graph, Node, Value
 from assay.targets.budget import Allowance
@@ -34,6 +35,14 @@ class Support:
 
 
 YES = Support(True)
+
+
+class NodeRefused(CompileFailed):
+    """A target could not compile a segment because of one node: it may well take the segment without that."""
+
+    def __init__(self, message: str, node: Node, *, hint: str = "") -> None:
+        super().__init__(message, where=f"{node.op}, {node.origin}", hint=hint)
+        self.node = node
 
 
 @dataclass(frozen=True, slots=True, eq=False)

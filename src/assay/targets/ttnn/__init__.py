@@ -15,6 +15,7 @@ from assay.ir.graph import Graph, Node
 from assay.limits import Limits
 from assay.targets.base import (
     Bodies,
+    Buckets,
     Device,
     Executable,
     Limitation,
@@ -62,7 +63,13 @@ class TtnnTarget:
     @property
     def traits(self) -> Traits:
         """Memory of its own, programs for fixed sizes, bf16; rough figures of a card on PCIe."""
-        return Traits(TransferCost(5e-5, 1e10), sizes="specialised", rounds_to=bf16, operations_per_second=1e13)
+        return Traits(
+            TransferCost(5e-5, 1e10),
+            sizes="specialised",
+            buckets=_BUCKETS,
+            rounds_to=bf16,
+            operations_per_second=1e13,
+        )
 
     def limitations(self) -> Limitations:
         """What the op table says."""
@@ -91,6 +98,7 @@ class TtnnTarget:
 
 
 _LIMITATIONS = TABLE.limitations()
+_BUCKETS = Buckets.powers_of_two(1 << 16)
 
 
 @cache

@@ -23,10 +23,12 @@ PATIENCE = WorkerLimits(start=300.0, silence=300.0)
 
 
 class LibraryFailed(RunFailed):
-    """The library ended its process, or hung, in a call; `op` is the call. The next request starts another process."""
+    """The library ended its process, or hung, in a call; `op` is the call, `step` its place in a program, if it has
+    one. The next request starts another process."""
 
     usual_hint = "the next request starts another process; `where` is the call that did it"
     op = ""
+    step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +120,15 @@ class Library:
         return self._worker.pid
 
     def _ask(self, do: str, **request: Any) -> Any:
-        last: list[Any] = [do]
+        last: list[Any] = [(do, None)]
         try:
             return self._worker.ask(
                 {"do": do, **request}, on_message=lambda message: last.__setitem__(0, message), what=do
             )
         except WorkerFailed as error:
-            failed = LibraryFailed(f"the library ttnn failed in {last[0]}: {error.message}", where=str(last[0]))
-            failed.op = str(last[0])
+            op, step = last[0]
+            failed = LibraryFailed(f"the library ttnn failed in {op}: {error.message}", where=op)
+            failed.op, failed.step = op, step
             raise failed from error
 
 

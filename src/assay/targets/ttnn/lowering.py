@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from assay.errors import CompileFailed
 from assay.ir.graph import Graph, Value
+from assay.targets.base import NodeRefused
 from assay.targets.ttnn import ops, rows
 from assay.targets.ttnn.library import Checked, Library, LibraryFailed, RefusedCall
 from assay.targets.ttnn.plan import CallPlanner, CallProgram
@@ -43,18 +44,19 @@ def planned(
 
 
 def accepted(program: CallProgram, library: Library) -> Checked:
-    """What the library says of a program that it takes. CompileFailed, with the node and the library's words, if it
-    does not take it, or if it gives something else than the table says."""
+    """What the library says of a program that it takes. NodeRefused, with the node and the library's words, if it
+    does not take it, or if it gives something else than the table says; CompileFailed if it is no node's fault."""
     try:
         found = library.check(program.calls(), program.inputs())
     except LibraryFailed as error:
-        raise CompileFailed(error.message, where=error.where, hint=error.hint) from error
+        if error.step is None:
+            raise CompileFailed(error.message, where=error.where, hint=error.hint) from error
+        raise NodeRefused(error.message, program.steps[error.step].node, hint=error.hint) from error
     if isinstance(found, RefusedCall):
         if found.step < 0:
             raise CompileFailed(f"the card has no room for the program's inputs: {found.reason}")
         step = program.steps[found.step]
-        where = f"{step.node.op}, {step.node.origin}"
-        raise CompileFailed(f"the library refuses {step.op}: {found.reason}", where=where)
+        raise NodeRefused(f"the library refuses {step.op}: {found.reason}", step.node)
     made = {ref: at for at, step in enumerate(program.steps) for ref in step.results}
     for promise in program.promises:
         if promise.ref not in made:
@@ -62,6 +64,5 @@ def accepted(program: CallProgram, library: Library) -> Checked:
         step = program.steps[made[promise.ref]]
         spec = found.specs[made[promise.ref]][step.results.index(promise.ref)]
         if str(spec) != str(promise):
-            where = f"{step.node.op}, {step.node.origin}"
-            raise CompileFailed(f"{step.op} gives {spec} where the table says {promise}", where=where)
+            raise NodeRefused(f"{step.op} gives {spec} where the table says {promise}", step.node)
     return found

@@ -12,10 +12,10 @@ from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple, NoReturn
 
-from assay.errors import CompileFailed
 from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType
+from assay.targets.base import NodeRefused
 
 TILE, ROWS = "TILE_LAYOUT", "ROW_MAJOR_LAYOUT"
 PLAIN, CHANNELS_LAST = "plain", "channels last"
@@ -248,9 +248,9 @@ class CallPlanner:
         return [int(each) for each in found.reshape(-1).tolist()]
 
     def refuse(self, reason: str) -> NoReturn:
-        """CompileFailed: only the content of a constant tells that the library does not take the node under way."""
+        """NodeRefused: only the content of a constant tells that the library does not take the node under way."""
         assert self._node is not None
-        raise CompileFailed(f"{self._node.op}: {reason}", where=str(self._node.origin))
+        raise NodeRefused(reason, self._node)
 
     def call(self, op: str, *args: Any, **kwargs: Any) -> Ref:
         """Add a call of one result."""

@@ -77,7 +77,7 @@ class OpenCard:
 
     def do_convert(self, send: Send, array: Any, dtype: str) -> Any:
         """An array in a dtype of the library's and back, as the library's host code converts it."""
-        send(f"Tensor({dtype})")
+        send((f"Tensor({dtype})", None))
         tensor = self._guarded(-1, lambda: self.ttnn.Tensor(array, self._named(dtype), None, self.ttnn.TILE_LAYOUT))
         return self._array(tensor)
 
@@ -90,7 +90,7 @@ class OpenCard:
         """
         values: dict[int, Any] = {}
         for number, shape, dtype, layout in inputs:
-            send("allocate")
+            send(("allocate", None))
             values[number] = self._guarded(-1, lambda s=shape, d=dtype, o=layout: self._allocated(s, d, o))
         specs: list[Any] = []
         memory = [self._used()]
@@ -105,7 +105,7 @@ class OpenCard:
 
     def _take(self, send: Send, at: int, step: Any, values: dict[int, Any]) -> list[Any]:
         """The results of one call, which are among the values from now on."""
-        send(step["op"])
+        send((step["op"], at))
         found = self._guarded(at, lambda: self._called(self._named(step["op"]), step, values))
         results = list(found) if type(found) in (list, tuple) else [found]
         values.update({number: results[place] for place, number in enumerate(step["results"])})
