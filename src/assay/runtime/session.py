@@ -114,6 +114,10 @@ class Session:
         self.memory = memory or Memory()
         self.state = _copies(self.memory.initial)
         self.signature = signature
+        self.input_names = tuple(name for name in graph.input_names if name not in self.memory.initial)
+        """The names of the inputs that a run must be given, in order."""
+        self.output_names = tuple(name for name in graph.output_names if name not in self.memory.renewals)
+        """The names of the outputs, in order."""
         self._model = ModelPrograms(graph, facts, _settings(self.options))
         self._latest: Runnable = self._model.general.program
         self._taken: tuple[int | None, Ledger | None] = None, None
@@ -137,16 +141,6 @@ class Session:
         """The core graph that runs: lowered, optimised, placed."""
         return self._model.general.program.plan.graph
 
-    @property
-    def input_names(self) -> tuple[str, ...]:
-        """The names of the inputs that a run must be given, in order."""
-        return tuple(name for name in self.source.input_names if name not in self.memory.initial)
-
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        """The names of the outputs, in order."""
-        return tuple(name for name in self.source.output_names if name not in self.memory.renewals)
-
     def run(
         self,
         feeds: Mapping[str, Any],
@@ -161,7 +155,8 @@ class Session:
         uses up its budget ends with RunStopped or OutOfMemory and changes nothing; the session can be used again.
         `observer` is called for every node.
         """
-        wanted = None if outputs is None else self._checked_names(outputs, self.output_names, "output")
+        names = self.output_names if outputs is None else tuple(outputs)
+        wanted = None if names == self.output_names else self._checked_names(names, self.output_names, "output")
         if not self.memory.renewals:
             by_name = self._results(self._given(feeds), budget, observer)
         else:
