@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable
@@ -31,9 +32,9 @@ from assay.targets.shared.tensors import dtype_of
 from assay.targets.ttnn import TtnnTarget
 from assay.targets.ttnn import device_model as modelled
 from assay.targets.ttnn.formats import bfloat16
-from assay.targets.ttnn.library import Library
+from assay.targets.ttnn.library import Checked, Library
 from assay.targets.ttnn.lowering import planned
-from assay.targets.ttnn.plan import CHANNELS_LAST, ROWS, CallPlanner, Form
+from assay.targets.ttnn.plan import CHANNELS_LAST, ROWS, TILE, CallPlanner, Form, bytes_on_card
 from assay.targets.ttnn.table import TABLE
 
 CHAIN = "ttnn,cpu"
@@ -269,11 +270,49 @@ def test_what_does_not_fit_is_said_before_anything_runs(target: TtnnTarget) -> N
     b = Builder()
     several = [b.input(TensorType(dtypes.f32, (1 << 16, 1 << 16))) for _ in range(2)]
     graph = b.finish("g", several, [b.add(*several)])
-    with pytest.raises(CompileFailed, match="no room"):
+    with pytest.raises(CompileFailed, match=r"no room: weights and inputs take 16,384 MiB of its 12,\d\d\d MiB"):
         target.compile(graph, {})
     big = small(lambda b, x: b.exp(b.matmul(x, b.transpose(x, perm=(1, 0)))), (1 << 16, 64))
     with pytest.raises(CompileFailed, match=r"refuses exp: .*(Out of Memory|allocate)"):
         target.compile(big, {})
+
+
+def test_explain_lists_conversions_with_reasons_and_the_memory_of_the_card(target: TtnnTarget) -> None:
+    b = Builder()
+    x = b.input(TensorType(dtypes.f32, (1, 32, 64, 64)))
+    w = b.constant(np.ones((32, 32, 1, 1), np.float32))
+    image = b.conv(x, w, strides=(1, 1), pads=(0, 0, 0, 0), dilations=(1, 1))
+    graph = b.finish("g", [x], [b.exp(image)], input_names=("x",), output_names=("y",))
+    explained = Session(graph, SessionOptions(target=CHAIN)).explain()
+    calls, memory, conversions = explained.notes
+    assert re.fullmatch(r"g.ttnn: \d+ calls of the library in each run, \d+ once for all runs", calls.text)
+    assert [tuple(row)[1:] for row in conversions.rows] == [
+        ("tiles", "rows", "conv (built) takes bfloat16 rows, channels last"),
+        ("plain", "channels last", "conv (built) takes bfloat16 rows, channels last"),
+        ("tiles", "rows", "what follows the segment takes bfloat16 tiles"),
+        ("channels last", "plain", "what follows the segment takes bfloat16 tiles"),
+        ("rows", "tiles", "what follows the segment takes bfloat16 tiles"),
+    ]
+    dram, l1 = memory.rows
+    assert (dram[0], l1[0]) == ("DRAM", "L1")
+    given, most = float(dram[1]), float(dram[2])
+    assert given >= 0.25, "the input alone"
+    assert 2 * given <= most + 0.1 < 5 * given
+    assert dram[3].startswith("12,")
+    assert "what follows the segment takes" in str(explained)
+
+
+@pytest.mark.parametrize("layout", [TILE, ROWS])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int32", "uint32"])
+def test_the_bytes_of_a_tensor_are_those_that_the_library_takes(library: Library, dtype: str, layout: str) -> None:
+    """In whole pages for each of the memory's banks."""
+    shape = (24, 320, 96)
+    free = library.check([], [])
+    taken = library.check([], [(1, shape, dtype, layout)])
+    assert isinstance(free, Checked)
+    assert isinstance(taken, Checked)
+    found = taken.memory[0][0] - free.memory[0][0]
+    assert bytes_on_card(shape, Form(dtype, layout)) == pytest.approx(found, rel=0.02)
 
 
 def test_a_buffer_is_as_large_as_on_the_card() -> None:

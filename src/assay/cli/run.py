@@ -103,7 +103,7 @@ def run(
                 "peak_bytes": memory,
                 "outputs": rows,
                 "observed": observed,
-                "nodes": _explained(report, session) if explain else None,
+                **(_explained(report, session) if explain else {"nodes": None}),
                 "profile": _profiled(report, session, feeds.values) if profile else None,
             }
         )
@@ -114,12 +114,12 @@ def _rows(results: Mapping[str, Any], saved: Mapping[str, str]) -> list[dict[str
     return [leaf | {"saved": saved.get(leaf["name"], "")} for leaf in leaves]
 
 
-def _explained(report: CommandOutput, session: Any) -> list[dict[str, Any]]:
-    """Show where every node ran; the rows as JSON has them."""
+def _explained(report: CommandOutput, session: Any) -> dict[str, Any]:
+    """Show where every node ran and what targets note; the same as JSON has it."""
     found = session.explain()
     report.text()
     report.text(found)
-    return [asdict(node) for node in found.nodes]
+    return {"nodes": [asdict(node) for node in found.nodes], "notes": [asdict(note) for note in found.notes]}
 
 
 def _profiled(report: CommandOutput, session: Any, feeds: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from assay.runtime.partition import Plan
 from assay.runtime.program import Program
 from assay.runtime.runs import ProgramRun
 from assay.runtime.transfers import Ledger
-from assay.targets.base import Buckets, Observer
+from assay.targets.base import Buckets, Observer, ProgramNote
 from assay.targets.budget import Allowance
 
 
@@ -115,6 +115,10 @@ class PaddedProgram:
     def resident(self) -> Ledger | None:
         """What was moved to devices for all runs."""
         return self._program.resident
+
+    def notes(self) -> list[ProgramNote]:
+        """What the targets have to tell of their segments."""
+        return self._program.notes()
 
     def observing(self, values: Collection[Value]) -> PaddedProgram:
         """The same program, with these values as further outputs."""

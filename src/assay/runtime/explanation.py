@@ -10,6 +10,7 @@ from assay.ir.graph import Node
 from assay.ir.types import TensorType
 from assay.runtime.partition import Plan, waiting
 from assay.runtime.placement import Placement, Refusal
+from assay.targets.base import ProgramNote
 
 _INSIDE = "inside of "
 
@@ -30,18 +31,20 @@ class NodeReport:
 class Explanation:
     """Where every node of a session runs; `target` is the one that was asked for.
 
-    As text: a table with a row for each node, totals, and how many nodes each reason keeps from the target.
+    As text: a table with a row for each node, totals, how many nodes each reason keeps from the target, and the notes
+    of targets on their segments.
     """
 
     nodes: tuple[NodeReport, ...]
     segments: int
     transferred_bytes: int | None
     target: str
+    notes: tuple[ProgramNote, ...] = ()
 
     def __str__(self) -> str:
         rows = [(node.source, node.name, node.op, node.target, node.reason) for node in self.nodes]
         table = aligned(("source", "name", "op", "target", "reason"), rows)
-        return "\n".join([*table, "", *self._totals(), *self._elsewhere()])
+        return "\n".join([*table, "", *self._totals(), *self._elsewhere(), *self._noted()])
 
     def _totals(self) -> Iterator[str]:
         counts = Counter(node.target for node in self.nodes)
@@ -61,6 +64,12 @@ class Explanation:
             for reason, count in Counter(node.reason for node in away).most_common()
         ]
         yield from aligned((">nodes", "reason", "ops"), rows)
+
+    def _noted(self) -> Iterator[str]:
+        for note in self.notes:
+            yield ""
+            yield note.text
+            yield from aligned(note.columns, note.rows) if note.rows else ()
 
 
 def explained_nodes(plan: Plan) -> Iterator[NodeReport]:

@@ -17,7 +17,7 @@ from assay.runtime.partition import Plan, Segment, without
 from assay.runtime.placement import Placement, Refusal
 from assay.runtime.runs import CompiledSegment, DeviceRun, HostRun, ProgramRun
 from assay.runtime.transfers import Ledger, Metered, Transfer
-from assay.targets.base import Bodies, NodeRefused, Observer, Target
+from assay.targets.base import Bodies, NodeRefused, Noted, Observer, ProgramNote, Target
 from assay.targets.budget import Allowance
 
 _NOTHING: Mapping[Value, Any] = {}
@@ -145,6 +145,11 @@ class Program:
     def targets(self) -> Mapping[Node, str]:
         """Where each node runs."""
         return {placement.node: placement.target for placement in all_placements(self.plan)}
+
+    def notes(self) -> list[ProgramNote]:
+        """What the targets have to tell of their segments."""
+        told = (each.executable.notes() for each in self._compiled if isinstance(each.executable, Noted))
+        return [note for notes in told for note in notes]
 
     def _held(self, values: Sequence[Any]) -> int:
         """The bytes of what segments have made so far and others still need."""

@@ -188,7 +188,8 @@ class Session:
         """
         plan = self._latest.plan
         rows = tuple(explained_nodes(plan))
-        return Explanation(rows, len(plan.segments), transferred_bytes(plan), self.target.name)
+        notes = tuple(self._latest.notes())
+        return Explanation(rows, len(plan.segments), transferred_bytes(plan), self.target.name, notes)
 
     def ran_on(self, node: Node) -> str:
         """The target that ran a node in the latest run; the session's if it is none of that run's."""

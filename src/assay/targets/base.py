@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
 
 from assay.errors import CompileFailed
 from assay.ir.dtypes import Array, DType, is_array, read_only
@@ -280,6 +280,27 @@ class Executable(Protocol):
         once, and `Device.download` waits for them. The observer is called for every node before the run is over.
         RunStopped and OutOfMemory when the allowance is used up.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramNote:
+    """Something to be told of a compiled segment: a sentence, and a table under it if there are rows.
+
+    Columns whose name starts with '>' are aligned to the right.
+    """
+
+    text: str
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+
+
+@runtime_checkable
+class Noted(Protocol):
+    """An executable that has more to tell than where nodes run; `explain` shows it."""
+
+    def notes(self) -> Sequence[ProgramNote]:
+        """What is to be told."""
         ...
 
 

@@ -17,9 +17,10 @@ from assay.errors import RunFailed
 from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Value
 from assay.limits import Limits
-from assay.targets.base import Bodies, Device, Executable, Finished, Observer, Run
+from assay.targets.base import Bodies, Device, Executable, Finished, Observer, ProgramNote, Run
 from assay.targets.budget import Allowance
 from assay.targets.reference.interpreter import Interpreter
+from assay.targets.ttnn.description import description
 from assay.targets.ttnn.formats import TILE, bfloat16
 from assay.targets.ttnn.library import Library
 from assay.targets.ttnn.lowering import Taken, accepted, planned
@@ -91,6 +92,10 @@ class ModelledExecutable:
         """The same segment with some of its inputs on the card for good, in the forms that its program wants."""
         resident = {**self._resident, **{self._open[at]: each for at, each in statics.items()}}
         return ModelledExecutable(self._setting, take(self._setting, resident), resident)
+
+    def notes(self) -> Sequence[ProgramNote]:
+        """Calls, memory and conversions."""
+        return description(self._setting.segment, self.taken, self._setting.library.about())
 
     def submit(
         self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None

@@ -54,7 +54,11 @@ def accepted(program: CallProgram, library: Library) -> Checked:
         raise NodeRefused(error.message, program.steps[error.step].node, hint=error.hint) from error
     if isinstance(found, RefusedCall):
         if found.step < 0:
-            raise CompileFailed(f"the card has no room for the program's inputs: {found.reason}")
+            need, size = program.given_bytes >> 20, library.about().dram >> 20
+            raise CompileFailed(
+                f"the card has no room: weights and inputs take {need:,} MiB of its {size:,} MiB. {found.reason}",
+                hint="give the model in parts, or with narrower weights",
+            )
         step = program.steps[found.step]
         raise NodeRefused(f"the library refuses {step.op}: {found.reason}", step.node)
     made = {ref: at for at, step in enumerate(program.steps) for ref in step.results}

@@ -16,6 +16,7 @@ from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType
 from assay.targets.base import NodeRefused
+from assay.targets.ttnn.formats import TILE as TILE_SIZE
 
 TILE, ROWS = "TILE_LAYOUT", "ROW_MAJOR_LAYOUT"
 PLAIN, CHANNELS_LAST = "plain", "channels last"
@@ -48,6 +49,14 @@ class Form:
     dtype: str
     layout: str = TILE
     order: str = PLAIN
+
+    @property
+    def lies(self) -> str:
+        """In tiles or rows."""
+        return "tiles" if self.layout == TILE else "rows"
+
+    def __str__(self) -> str:
+        return f"{self.dtype} {self.lies}" + ("" if self.order == PLAIN else f", {self.order}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +99,14 @@ class Promise:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """A value that a reader wants in another form than it has."""
+    """A value that a reader wants in another form than it has, the `goal`, or one step of the way to that. Without a
+    reader it is wanted by what follows the segment."""
 
     value: Value
     have: Form
     want: Form
-    reader: Node
+    goal: Form
+    reader: Node | None
     once: bool
 
 
@@ -127,6 +138,11 @@ class CallProgram:
             }
             for at, step in enumerate(self.steps)
         ]
+
+    @property
+    def given_bytes(self) -> int:
+        """The bytes of what the program is given: weights and inputs."""
+        return sum(bytes_on_card(on_card(each.value), each.form) for each in self.given)
 
     def inputs(self) -> list[tuple[int, tuple[int, ...], str, str]]:
         """What the program is given, as the worker takes it."""
@@ -166,6 +182,17 @@ def on_card(value: Value | None) -> tuple[int, ...]:
     return sizes(value) or (1,)
 
 
+_TILE_BYTES: Mapping[str, int] = {"bfloat16": 2048, "float32": 4096, "int32": 4096, "uint32": 4096}
+
+
+def bytes_on_card(shape: tuple[int, ...], form: Form) -> int:
+    """The bytes of a tensor on the card; in tiles, its last two axes are filled up to whole ones."""
+    *outer, rows, columns = (1, 1, *shape)
+    if form.layout == TILE:
+        return prod(outer) * -(-rows // TILE_SIZE) * -(-columns // TILE_SIZE) * _TILE_BYTES[form.dtype]
+    return prod(shape) * _TILE_BYTES[form.dtype] // TILE_SIZE**2
+
+
 def kind_of(value: Value) -> str:
     """What a value counts as: `float`, `bool`, `int`, or the name of a dtype that the card does not hold."""
     assert isinstance(value.type, TensorType)
@@ -194,6 +221,7 @@ class CallPlanner:
     _settled: set[Ref] = field(default_factory=set[Ref])
     _numbers: int = 0
     _node: Node | None = None
+    _handing_over: bool = False
     _layout: str = TILE
 
     # --- for those who plan a segment
@@ -204,6 +232,7 @@ class CallPlanner:
 
     def finished(self) -> CallProgram:
         """The program, with its results in the form in which segments hand over."""
+        self._handing_over = True
         outputs = tuple(self.take(value, self.boundary(value)) for value in self.graph.outputs)
         return CallProgram(tuple(self.given), tuple(self.steps), outputs, tuple(self.promises), tuple(self.conversions))
 
@@ -291,8 +320,8 @@ class CallPlanner:
             ref = self._forms[value][have]
             if step not in self._forms[value]:
                 made = self._converted(value, ref, have, step)
-                assert self._node is not None
-                self.conversions.append(Conversion(value, have, step, self._node, made in self._settled))
+                reader = None if self._handing_over else self._node
+                self.conversions.append(Conversion(value, have, step, wanted, reader, made in self._settled))
                 self.give(value, made, step)
             have = step
 

@@ -1,0 +1,69 @@
+"""What is to be told of a program that the library has taken: its calls, the card's memory, each conversion and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from assay.ir.graph import Graph, Node, Value
+from assay.targets.base import ProgramNote
+from assay.targets.ttnn.library import About
+from assay.targets.ttnn.lowering import Taken
+from assay.targets.ttnn.plan import Conversion, Form
+
+_MIB = 1 << 20
+
+
+def description(segment: Graph, taken: Taken, card: About) -> list[ProgramNote]:
+    """The notes on a segment's program; figures of memory are the library's own, for one chip."""
+    steps = taken.program.steps
+    once = sum(step.once for step in steps)
+    converted = [each for each in taken.program.conversions if not each.once]
+    names = _names(segment)
+    return [
+        ProgramNote(f"{segment.name}: {len(steps) - once} calls of the library in each run, {once} once for all runs"),
+        ProgramNote(
+            "Memory of the card:",
+            ("", ">given MiB", ">most MiB", ">of MiB", "most at"),
+            [
+                _memory_row(taken, at, kind, size)
+                for at, (kind, size) in enumerate((("DRAM", card.dram), ("L1", card.l1)))
+            ],
+        ),
+        ProgramNote(
+            "Conversions on the card in each run:" + ("" if converted else " none"),
+            ("value", "from", "to", "why"),
+            [(names[each.value], *_change(each.have, each.want), _why(each)) for each in converted],
+        ),
+    ]
+
+
+def _memory_row(taken: Taken, kind: int, name: str, size: int) -> Sequence[str]:
+    """What the program is given (weights and inputs), the most while it runs, what the card has, and where that is."""
+    used = [each[kind] for each in taken.checked.memory]
+    at = used.index(max(used))
+    figures = (f"{each / _MIB:,.2f}" for each in (used[0], used[at], size))
+    return name, *figures, _named(taken.program.steps[at - 1].node) if at else "the start"
+
+
+def _change(have: Form, want: Form) -> tuple[str, str]:
+    """What changes, before and after."""
+    if have.dtype != want.dtype:
+        return have.dtype, want.dtype
+    return (have.lies, want.lies) if have.layout != want.layout else (have.order, want.order)
+
+
+def _why(conversion: Conversion) -> str:
+    taker = "what follows the segment" if conversion.reader is None else _named(conversion.reader)
+    return f"{taker} takes {conversion.goal}"
+
+
+def _named(node: Node) -> str:
+    return f"{node.op} ({node.origin.name or node.origin.op})"
+
+
+def _names(segment: Graph) -> Mapping[Value, str]:
+    """What values are called: as in the source, else after who makes them."""
+    inputs = {value: f"input {at}" for at, value in enumerate(segment.inputs)}
+    constants = dict.fromkeys(segment.constants, "a constant")
+    made = {value: _named(node) for node in segment.nodes for value in node.outputs}
+    return {**inputs, **constants, **made, **{value: name for name, value in segment.names.items()}}
