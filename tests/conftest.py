@@ -7,6 +7,7 @@ A test that takes `target` or `target_name` is run on every target that is regis
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 from functools import cache
@@ -19,6 +20,8 @@ _FOLDER = tempfile.TemporaryDirectory(prefix="assay-tests-")
 if "PYTEST_XDIST_WORKER" not in os.environ:  # workers share the cache of the process that started them
     os.environ["ASSAY_CACHE_DIR"] = str(Path(_FOLDER.name) / "cache")
 os.environ["ASSAY_TARGET"] = "reference"  # unless a test names another: the oracle is what others are measured by
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell; tests interrupt what they start
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_FP16")
 os.environ.setdefault("LP_NUM_THREADS", "0")  # lavapipe: tiny dispatches are quicker without threads
 _PACKAGES = Path(_FOLDER.name) / "packages"

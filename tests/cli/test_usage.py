@@ -195,9 +195,12 @@ def test_ctrl_c_says_interrupted(tmp_path: Path, command: str, to_json: bool) ->
         text=True,
         start_new_session=True,
     )
-    wait_until_busy(process.pid)
-    os.killpg(process.pid, signal.SIGINT)
-    _, told = process.communicate(timeout=60)
+    try:
+        wait_until_busy(process.pid)
+        os.killpg(process.pid, signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == INTERRUPTED
     assert told.strip().splitlines()[-1] == "interrupted"
     assert "Traceback" not in told
