@@ -154,3 +154,14 @@ def test_a_view_follows_its_argument_wherever_that_lies(target_name: str) -> Non
         mine, theirs = compiled(x), function(x)
         assert [each.data_ptr() for each in mine] == [each.data_ptr() for each in theirs]
         torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("shape", [(3, 0, 4), (0, 2), (0,), (2, 3, 0)])
+def test_results_without_elements_have_strides_too(shape: tuple[int, ...], target_name: str) -> None:
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        return [x * 2, x.sum(0), x.new_zeros(x.shape)]
+
+    compiled = torch.compile(function, backend="assay", options={"target": target_name, "cache": False})
+    x = torch.zeros(shape)
+    for ours, eager in zip(compiled(x), function(x), strict=True):
+        assert (ours.shape, ours.stride(), ours.dtype) == (eager.shape, eager.stride(), eager.dtype)

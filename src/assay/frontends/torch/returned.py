@@ -79,8 +79,8 @@ class Returned:
     order: tuple[int, ...] | None = None
     """The axes from the outermost to the innermost in memory; None where torch's result is not dense."""
     strides: Numbers | None = None
-    """Strides, then the offset in its memory: of a result with axes of size 1, whose strides nothing else tells and
-    dynamo's guards look at, and of one that is `spread`."""
+    """Strides, then the offset in its memory: of a result with axes of size 0 or 1, whose strides nothing else tells
+    and dynamo looks at, and of one that is `spread`."""
     spread: bool = False
     """Whether it lies in its memory with gaps or repetitions, or beside others that the caller sees."""
 
@@ -126,7 +126,7 @@ def _entry(
         return Returned(output, argument=argument, number=True)
     memory = memories.setdefault(storage_of(meta), output)
     place = _place(meta, -1 - memory, inputs) if memory < 0 else None
-    told = meta.layout is torch.strided and 1 in _sizes(meta)
+    told = meta.layout is torch.strided and not {0, 1}.isdisjoint(_sizes(meta))
     strides = _numbers((*meta.stride(), 0), inputs) if told else None
     order = axis_order(meta)
     return Returned(output, None, argument, False, memory, memory < 0, place, order, strides)

@@ -10,7 +10,8 @@ import torch
 
 from assay.errors import RunFailed
 from assay.frontends.torch.returned import Place, Returned
-from assay.frontends.torch.types import in_order, lent_tensor, to_array, to_tensor
+from assay.frontends.torch.types import in_order, lent_tensor, to_array, to_tensor, torch_dtype
+from assay.ir import dtypes
 from assay.ir.dtypes import Array, address, is_array
 from assay.runtime.torch.layout import spread_tensors
 
@@ -61,9 +62,19 @@ def _new(entry: Returned, result: Any, arguments: Sequence[Any], handed_out: dic
     """A result in memory of its own."""
     if not is_array(result):
         return result
-    tensor = to_tensor(in_order(_own(result, entry.memory, handed_out), entry.order))
     strides = None if entry.strides is None else entry.strides.of(arguments)
+    if not result.size:
+        return _empty(result, entry.order, strides)
+    tensor = to_tensor(in_order(_own(result, entry.memory, handed_out), entry.order))
     return tensor if strides is None else _with_ones_laid_out(tensor, strides[:-1])
+
+
+def _empty(result: Array, order: tuple[int, ...] | None, strides: list[int] | None) -> torch.Tensor:
+    """A result without elements, whose strides NumPy does not keep."""
+    dtype = torch_dtype(dtypes.of(result))
+    if strides is None:
+        return torch.empty_permuted(result.shape, order or tuple(range(result.ndim)), dtype=dtype)
+    return torch.empty_strided(result.shape, strides[:-1], dtype=dtype)
 
 
 def _with_ones_laid_out(tensor: torch.Tensor, strides: list[int]) -> torch.Tensor:
