@@ -165,3 +165,31 @@ def test_results_without_elements_have_strides_too(shape: tuple[int, ...], targe
     x = torch.zeros(shape)
     for ours, eager in zip(compiled(x), function(x), strict=True):
         assert (ours.shape, ours.stride(), ours.dtype) == (eager.shape, eager.stride(), eager.dtype)
+
+
+def test_views_whose_sizes_only_torch_can_express(target_name: str) -> None:
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        half = F.interpolate(x, scale_factor=0.5)
+        return [half, half.expand(2, *half.shape), half[:, 1:]]
+
+    compiled = torch.compile(function, backend="assay", options={"target": target_name, "cache": False}, dynamic=True)
+    for size in (7, 10):
+        x = torch.rand(2, 3, size, size)
+        found, eager = compiled(x), function(x)
+        assert [tensor.stride() for tensor in found] == [tensor.stride() for tensor in eager]
+        assert shared_memory(found, [x]) == shared_memory(eager, [x])
+
+
+WRITTEN_VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "select_scatter": lambda x: torch.select_scatter(x, x.select(0, 0) * 2, 0, -1),
+    "slice_scatter": lambda x: torch.slice_scatter(x, x[:1] * 2, 0, 0, 1),
+    "diagonal_scatter": lambda x: torch.diagonal_scatter(x, x.diagonal() * 2),
+    "as_strided_scatter": lambda x: torch.as_strided_scatter(x, x[0, :2] * 2, (2,), (2,), 0),
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN_VIEWS)
+def test_views_that_are_written_lie_as_the_whole_does(name: str, target_name: str) -> None:
+    x, function = torch.randn(4, 18)[..., ::2], WRITTEN_VIEWS[name]
+    found = torch.compile(function, backend="assay", options={"target": target_name, "cache": False})(x)
+    assert (found.tolist(), found.stride()) == (function(x).tolist(), function(x).stride())

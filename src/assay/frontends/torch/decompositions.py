@@ -93,6 +93,7 @@ WHOLE = (
     "native_channel_shuffle",
     "nll_loss2d_backward",
     "nll_loss_backward",
+    "select_scatter",
     "silu",
     "take",
     *RESAMPLING,

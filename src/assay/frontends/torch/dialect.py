@@ -101,9 +101,9 @@ def run_opaque(
     function = function_of(target)
     schema = schema_of(function)
     as_tensor = _copied if schema is not None and schema.is_mutable else lent_tensor
-    as_tensor = shown_tensor if function in BY_MEMORY else as_tensor
+    first = shown_tensor if function in BY_MEMORY else as_tensor
     placed = [in_order(value, order) for value, order in zip(inputs, orders, strict=True)] if orders else inputs
-    given = [as_tensor(value) if is_array(value) else value for value in placed]
+    given = [(as_tensor if at else first)(value) if is_array(value) else value for at, value in enumerate(placed)]
     positional = _as_torch(decoded(args, given, _number, modules))
     named = {key: _as_torch(decoded(arg, given, _number, modules)) for key, arg in kwargs}
     outcome = function(*positional, **named)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import fx
 
 from assay.frontends.torch.private.ops import storage_id
 from assay.frontends.torch.types import dim_of
-from assay.ir.dims import Dim, evaluate, symbol_name, symbols
+from assay.ir.dims import UNKNOWN, Dim, evaluate, symbol_name, symbols
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,9 @@ class Numbers:
     dims: tuple[Dim, ...]
     symbols: tuple[tuple[str, int, int | None], ...]
     """A symbol, the argument that has it, and which size of that it is; None if the argument is the number."""
+    others: Mapping[int, Any] = field(default_factory=dict[int, Any])
+    """By their places, those that our algebra has no words for, in torch's (SymPy's), such as the floor of a product
+    with a fraction."""
 
     def of(self, arguments: Sequence[Any]) -> list[int] | None:
         """The numbers for these arguments; None where a symbol is not among what they show."""
@@ -31,9 +34,24 @@ class Numbers:
             name: arguments[index] if axis is None else arguments[index].shape[axis]
             for name, index, axis in self.symbols
         }
-        numbers = [evaluate(dim, values) for dim in self.dims]
+        numbers = [
+            _value(self.others[at], values) if at in self.others else evaluate(dim, values)
+            for at, dim in enumerate(self.dims)
+        ]
         known = [number for number in numbers if number is not None]
         return known if len(known) == len(numbers) else None
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The symbols in them."""
+        theirs = (str(each) for number in self.others.values() for each in number.free_symbols)
+        return frozenset(theirs).union(*(symbols(dim) for at, dim in enumerate(self.dims) if at not in self.others))
+
+
+def _value(expression: Any, values: Mapping[str, int]) -> int | None:
+    """What torch's expression comes to; None if it has other symbols."""
+    found = expression.subs({each: values[str(each)] for each in expression.free_symbols if str(each) in values})
+    return int(found) if found.is_Integer else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +72,7 @@ class Place:
     @property
     def depends_on_data(self) -> bool:
         """Whether arguments alone do not tell the place."""
-        shown = {name for name, _, _ in self.numbers.symbols}
-        return not shown.issuperset(name for dim in self.numbers.dims for name in symbols(dim))
+        return not self.numbers.names.issubset(name for name, _, _ in self.numbers.symbols)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +163,9 @@ def _place(view: torch.Tensor, argument: int, inputs: Sequence[Any]) -> Place | 
 
 def _numbers(found: Sequence[Any], inputs: Sequence[Any]) -> Numbers:
     dims = tuple(dim_of(number) for number in found)
-    return Numbers(dims, tuple(_sources(inputs, frozenset[str]().union(*map(symbols, dims)))))
+    others = {at: found[at].node.expr for at, dim in enumerate(dims) if dim is UNKNOWN}
+    numbers = Numbers(dims, (), others)
+    return replace(numbers, symbols=tuple(_sources(inputs, numbers.names)))
 
 
 def _reading(tensor: torch.Tensor) -> tuple[Any, ...]:
