@@ -382,3 +382,15 @@ def test_a_mean_over_symbolic_sizes_is_as_exact_as_over_known_ones(target: str) 
     exact = function(x.double())
     known, symbolic = ((compiled(function, target, dynamic)(x) - exact).abs().max() for dynamic in (False, True))
     assert symbolic <= 2 * known
+
+
+@TARGETS
+@pytest.mark.parametrize(("kernel", "stride"), [(1, 3), (2, 3), (3, 2), (4, 2)])
+def test_infinities_stay_where_a_transposed_convolution_puts_them(kernel: int, stride: int, target: str) -> None:
+    x, w = torch.randn(1, 2, 3, 3), torch.randn(2, 2, kernel, kernel)
+    x[0, 0, 1, 1], x[0, 1, 0, 2] = torch.inf, torch.nan
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return F.conv_transpose2d(x, w, stride=stride)
+
+    agree(compiled(function, target), function, x, grad=False)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -396,13 +396,10 @@ def _by_phases(
     padded = b.pad(w, (*[0] * (2 + rank), 0, 0, *missing), 0)
     apart = (n for i in range(rank) for n in (taps[i], strides[i]))
     split = b.reshape(padded, (groups, channels // groups, out, *apart))
-    turned = b.transpose(split, perm=(0, *range(4, 4 + 2 * rank, 2), 2, 1, *range(3, 3 + 2 * rank, 2)))
-    joined = b.reshape(turned, (groups * math.prod(strides) * out, channels // groups, *taps))
-    weights = b.flip(joined, axes=tuple(range(2, 2 + rank)))
-    around = (*(n - 1 for n in taps), *(n - 1 + extra for n, extra in zip(taps, more, strict=True)))
-    phases = b.conv(x, weights, None, strides=(1,) * rank, pads=around, dilations=(1,) * rank, groups=groups)
-    batch, sizes = b.size(phases, 0), [b.size(phases, 2 + i) for i in range(rank)]
-    listed_phases = b.reshape(phases, b.vector(batch, groups, *strides, out, *sizes))
+    reach = [n - 1 + extra for n, extra in zip(taps, more, strict=True)]
+    kinds = [_phases(k, s) for k, s in zip(kernel, strides, strict=True)]
+    listed_phases = _joined_phases(b, lambda chosen: _some_phases(b, x, split, chosen, reach), kinds)
+    batch, sizes = b.size(x, 0), [b.size(listed_phases, 3 + rank + i) for i in range(rank)]
     places = (axis for i in range(rank) for axis in (3 + rank + i, 2 + i))
     mixed = b.transpose(listed_phases, perm=(0, 1, 2 + rank, *places))
     spatial = (merged(b, (sizes[i], strides[i])) for i in range(rank))
@@ -410,6 +407,57 @@ def _by_phases(
     cut = [crop + s * extra for crop, s, extra in zip(cropped, strides, more, strict=True)]
     result = _without_ends(b, whole, pads[:rank], cut)
     return result if bias is None else b.add(result, b.reshape(bias, (-1, *(1,) * rank)))
+
+
+class _Phases(NamedTuple):
+    """Places within a stride that see equally many kernel positions: from `first` on, before `last`."""
+
+    first: int
+    last: int
+    taps: int
+
+
+def _phases(kernel: int, stride: int) -> list[_Phases]:
+    """All places within a stride. A kernel that no whole number of strides fits is not filled up with zeros: an
+    infinity times zero would be seen where the kernel does not reach."""
+    taps = -(-kernel // stride)
+    reached = kernel - (taps - 1) * stride
+    return [each for each in (_Phases(0, reached, taps), _Phases(reached, stride, taps - 1)) if each.first < each.last]
+
+
+def _some_phases(b: Builder, x: Any, split: Any, chosen: Sequence[_Phases], reach: Sequence[int]) -> Any:
+    """The pixels of some phases: (N, groups, phases…, out, sizes…). `split` are the weights (groups, channels, out,
+    taps and phases of each axis …), `reach` is how far the image is padded behind."""
+    rank = len(chosen)
+    groups, channels, out = b.static_shape(split)[:3]
+    widths = [each.last - each.first for each in chosen]
+    grown = [b.add(b.vector(b.size(x, 2 + i)), reach[i]) for i in range(rank)]
+    shape = b.vector(b.size(x, 0), groups, *widths, out, *grown)
+    if any(each.taps == 0 for each in chosen):
+        return b.expand(b.constant(0, b.dtype(x)), shape)
+    starts = [n for each in chosen for n in (0, each.first)]
+    ends = [n for each in chosen for n in (each.taps, each.last)]
+    part = b.slice(split, starts, ends, [1] * (2 * rank), axes=tuple(range(3, 3 + 2 * rank)))
+    turned = b.transpose(part, perm=(0, *range(4, 4 + 2 * rank, 2), 2, 1, *range(3, 3 + 2 * rank, 2)))
+    joined = b.reshape(turned, (groups * math.prod(widths) * out, channels, *(each.taps for each in chosen)))
+    weights = b.flip(joined, axes=tuple(range(2, 2 + rank)))
+    around = (*(each.taps - 1 for each in chosen), *reach)
+    ones = (1,) * rank
+    return b.reshape(b.conv(x, weights, None, strides=ones, pads=around, dilations=ones, groups=groups), shape)
+
+
+def _joined_phases(
+    b: Builder,
+    made: Callable[[Sequence[_Phases]], Any],
+    kinds: Sequence[Sequence[_Phases]],
+    chosen: tuple[_Phases, ...] = (),
+) -> Any:
+    """What `made` gives for every choice of one kind an axis, put together along the axes of the phases."""
+    axis = len(chosen)
+    if axis == len(kinds):
+        return made(chosen)
+    parts = [_joined_phases(b, made, kinds, (*chosen, each)) for each in kinds[axis]]
+    return parts[0] if len(parts) == 1 else b.concat(*parts, axis=2 + axis)
 
 
 def _without_ends(b: Builder, x: Any, before: Sequence[int], after: Sequence[int]) -> Any:
