@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from assay.evidence.fuzz import onnx_verdict, torch_run
 from assay.evidence.fuzz.onnx_cases import cut, random_case, unconnected
 from assay.evidence.fuzz.onnx_deviations import ORT, REFERENCE, Deviation, PeerFault
 from assay.evidence.fuzz.onnx_verdict import deviating, judged_outputs, refusal_counts
 from assay.evidence.fuzz.report import FuzzJob
+from assay.evidence.fuzz.torch_plain import PLAIN
 from assay.evidence.fuzz.torch_program import ProgramInput, RandomProgram, Statement
 from assay.evidence.fuzz.torch_verdict import judge
 from assay.ops import CORE
@@ -109,6 +111,18 @@ def test_none_excuses_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = replace(right, reference=lambda x: right.reference(x) * 1.0001)
     monkeypatch.setitem(CORE.table, "exp", wrong)
     assert judged("torch.exp(x0)", "torch.randn(35)", "reference") == "wrong"
+
+
+@pytest.mark.parametrize("dilation", [2, 3])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_windows_that_are_cut_out_are_those_of_a_pool(stride: int, dilation: int) -> None:
+    """Eager's own pool is right as far as no gradient is asked for."""
+    for sizes in ((dilation - 1,), (3, dilation - 1), (dilation - 1, 4, 2)):
+        x = torch.randn(2, 1, *sizes)
+        pool = getattr(torch.nn.functional, f"max_pool{len(sizes)}d")
+        assert torch.equal(
+            PLAIN["stepping_pool"](x, dilation, stride), pool(x, 2, stride, padding=1, dilation=dilation)
+        )
 
 
 # --- whose answer counts for what

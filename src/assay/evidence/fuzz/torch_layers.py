@@ -72,6 +72,8 @@ def transposed_convolution(g: ProgramGrower) -> str:
 def pooling(g: ProgramGrower) -> str:
     """Max, average, power and adaptive pooling."""
     axes = g.pick((1, 2, 2, 3))
+    if g.chance(0.2):
+        return _window_of_padding(g, axes)
     x = _image(g, axes)
     kind = g.pick(("max", "max", "avg", "adaptive_avg", "adaptive_max", "lp"))
     if kind.startswith("adaptive"):
@@ -84,7 +86,18 @@ def pooling(g: ProgramGrower) -> str:
         return f"F.avg_pool{axes}d({x}, {size}, {stride}, {options}, count_include_pad={g.chance(0.5)})"
     if g.chance(0.3):
         return f"2: F.max_pool{axes}d({x}, {size}, {stride}, {options}, return_indices=True)"
-    return f"F.max_pool{axes}d({x}, {size}, {stride}, {options}, dilation={g.pick((1, 1, 2, 3))})"
+    if g.chance(0.5):
+        return f"F.max_pool{axes}d({x}, {size}, {stride}, {options})"
+    return f"F.max_pool{axes}d({x}, {size}, {stride}, ceil_mode={g.chance(0.4)}, dilation={g.pick((2, 3))})"
+
+
+def _window_of_padding(g: ProgramGrower, axes: int) -> str:
+    """A max pool of which a window steps over the whole image, from padding to padding."""
+    dilation, narrow = g.pick((2, 3)), g.rng.randrange(axes)
+    spatial = [dilation - 1 if axis == narrow else g.pick((2, 3, 4)) for axis in range(axes)]
+    text = f"torch.randn({g.pick((1, 2))}, {g.pick((1, 2))}, {', '.join(map(str, spatial))})"
+    x = g.add_leaf("argument", f"{text}.requires_grad_()" if g.grad else text)
+    return f"stepping_pool({x}, {dilation}, {g.pick((1, 2))})"
 
 
 def resampling(g: ProgramGrower) -> str:

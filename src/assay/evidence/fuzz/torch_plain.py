@@ -1,4 +1,5 @@
-"""Control flow in plain Python: what eager runs in place of torch's higher-order functions, as a second opinion."""
+"""What eager runs in place of functions of which it has no opinion: control flow in plain Python for torch's
+higher-order functions, and windows that are cut out for a pool whose gradient eager writes beyond its memory."""
 
 from __future__ import annotations
 
@@ -48,5 +49,20 @@ def _stacked(results: Sequence[Any]) -> Any:
     return pytree.tree_map(lambda *parts: torch.stack(parts), *results)
 
 
-PLAIN: dict[str, Any] = {"cond": cond, "while_loop": while_loop, "map_": map_, "scan": scan}
+def stepping_pool(x: torch.Tensor, dilation: int, stride: int) -> torch.Tensor:
+    """A max pool of pairs of elements that are `dilation` apart, one of padding around x."""
+    axes = x.dim() - 2
+    pairs = torch.nn.functional.pad(x, [1] * (2 * axes), value=-float("inf"))
+    for axis in range(2, 2 + axes):
+        pairs = pairs.unfold(axis, dilation + 1, stride)[..., ::dilation].amax(-1)
+    return pairs.contiguous()
+
+
+PLAIN: dict[str, Any] = {
+    "cond": cond,
+    "while_loop": while_loop,
+    "map_": map_,
+    "scan": scan,
+    "stepping_pool": stepping_pool,
+}
 """By the names that programs call them."""

@@ -32,6 +32,11 @@ def odd(*shape):
     """Zeros of both signs, infinities and NaN among ordinary numbers."""
     special = torch.tensor([0.0, -0.0, float("inf"), -float("inf"), float("nan"), 1.0])
     return torch.where(torch.rand(shape) < 0.2, special[torch.randint(0, 6, shape)], torch.randn(shape))
+
+
+def stepping_pool(x, dilation, stride):
+    """A max pool of pairs of elements; both may lie in the padding."""
+    return getattr(F, f"max_pool{x.dim() - 2}d")(x, 2, stride, padding=1, dilation=dilation)
 '''
 
 _NAME = re.compile(r"\b[xvpbm]\d+\b")

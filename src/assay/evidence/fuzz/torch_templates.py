@@ -74,6 +74,7 @@ INTEGERS: tuple[str, ...] = (
     "{i} - {like}",
     "{i} // {2|3|-2}",
     "{i} % {2|3|-2}",
+    "{i1+}[:{0|1}] {//|%} {0|2|-3}",
     "torch.div({i}, {2|3}, rounding_mode='{floor|trunc}')",
     "{i} / {like}",
     "{i} & {like}",
