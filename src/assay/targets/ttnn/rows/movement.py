@@ -90,8 +90,12 @@ def _flip(p: CallPlanner, node: Node) -> None:
 
 def picked(p: CallPlanner, x: Ref, shape: tuple[int, ...], axis: int, places: Array) -> tuple[Ref, tuple[int, ...]]:
     """The elements of a tensor in tiles at known places of an axis, and the shape that they have."""
-    ids = p.call("Tensor", places.astype(np.uint32)[None], Named("uint32"), Named("device"), Named(ROWS))
-    return _read(p, p.call("to_layout", x, Named(ROWS)), shape, axis, ids, (len(places),))
+    return _read(p, p.call("to_layout", x, Named(ROWS)), shape, axis, _ids(p, places), (len(places),))
+
+
+def _ids(p: CallPlanner, places: Array) -> Ref:
+    """Places that are known, as ids (1, n)."""
+    return p.call("Tensor", places.astype(np.uint32)[None], Named("uint32"), Named("device"), Named(ROWS))
 
 
 def _read(
@@ -146,7 +150,7 @@ def _pad(p: CallPlanner, node: Node) -> None:
 
 @lowers("gather", calls=("slice", *PICKING), kinds=(HELD, INT), layout=ROWS)
 def _gather(p: CallPlanner, node: Node) -> None:
-    """A single position that is known is a slice."""
+    """A single position that is known is a slice. Those of a run must not be negative: the library's are unsigned."""
     x, positions, result = *node.inputs, node.outputs[0]
     shape, tiles = on_card(x), Form(p.floats)
     axis = node.attrs["axis"] % len(shape)
@@ -158,8 +162,11 @@ def _gather(p: CallPlanner, node: Node) -> None:
         part = p.call("slice", p.take(x, tiles), starts, ends)
         p.give(result, p.call("reshape", part, list(on_card(result))), tiles)
         return
-    count = prod(sizes(positions))
-    ids = p.call("reshape", p.take(positions, Form("uint32", ROWS)), [1, count])
+    known = p.constant(positions)
+    if known is None:
+        ids = p.call("reshape", p.take(positions, Form("uint32", ROWS)), [1, prod(sizes(positions))])
+    else:
+        ids = _ids(p, known.reshape(-1) % shape[axis])
     found, made = _read(p, p.take(x), shape, axis, ids, sizes(positions))
     p.give(result, found if made == on_card(result) else p.call("reshape", found, list(on_card(result))), tiles)
 
