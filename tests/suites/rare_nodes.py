@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from assay.ir import dtypes
-from assay.ir.dims import Dim, symbol
+from assay.ir.dims import Dim, floordiv, symbol
 from assay.ir.dtypes import DType, c64, f32, i64, u8
 from assay.ir.graph import Graph, Node, Origin, Value
 from assay.ir.types import TensorType
@@ -35,10 +35,20 @@ def whole(*shape: Dim) -> TensorType:
     return TensorType(i64, shape)
 
 
+def involved() -> Dim:
+    """A size so long that no condition on it can be written down."""
+    size: Dim = N
+    for _ in range(6):
+        size = floordiv(size * size + 1, 3)
+    return size
+
+
 LONG = tensor(1 << 20)
 LARGE = tensor(1, 1, *[2] * 5)
 WITHOUT_KERNEL = {name: each for name, each in FIVE.items() if name != "kernel"}
 RARE = (
+    Rare("add", (tensor(involved()), tensor(2)), tensor(2)),
+    Rare("neg", (tensor(*[involved()] * 3),), tensor(*[involved()] * 3)),
     Rare("group_norm", (tensor(4),), tensor(4), {"groups": 1}),
     Rare("instance_norm", (tensor(4),), tensor(4)),
     Rare("conv", (LARGE, tensor(*[1] * 7)), LARGE, WITHOUT_KERNEL),

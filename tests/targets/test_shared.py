@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from assay.errors import CompileFailed
-from assay.ir.dims import dim_max, dim_min, evaluate, symbol
+from assay.ir.dims import UNKNOWN, dim_max, dim_min, evaluate, symbol
 from assay.ir.dtypes import DType, f32, i32
 from assay.ir.graph import Graph, Node
 from assay.ir.types import TensorType
@@ -119,7 +119,7 @@ def test_a_table_says_why_it_refuses() -> None:
     b.reduce_sum(whole, axes=(1,))
     b.reduce_sum(x, axes=(1,))
     b.min(whole, whole)
-    b.add(x, b.input(TensorType(f32, (symbol("n"), 3))))
+    b.add(x, b.input(TensorType(f32, (symbol("n"), 3))))  # its strides are chosen in the run
     b.exp(b.input(TensorType(f32, None)))
     table = words().limitations()
     reasons = [table.support(node).reason for node in b.nodes]
@@ -128,7 +128,7 @@ def test_a_table_says_why_it_refuses() -> None:
     assert reasons[3:] == [
         "",
         "no word for whole numbers",
-        "only a run tells whether an axis is broadcast",
+        "",
         "a size is known only when the program runs",
     ]
 
@@ -142,6 +142,11 @@ def test_sizes_are_computed_as_dims_are() -> None:
         found = sizes.values(numbers)
         bound: dict[str, int] = dict(zip(("n", "m"), numbers, strict=True))
         assert [found[slot] for slot in slots] == [evaluate(dim, bound) for dim in dims]
+
+
+def test_a_size_that_is_too_involved_ends_the_compilation() -> None:
+    with pytest.raises(CompileFailed, match="too involved"):
+        Sizes(["n"]).slot(UNKNOWN)
 
 
 def test_results_that_must_be_row_major_are_copied_where_they_are_not() -> None:

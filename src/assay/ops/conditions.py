@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from assay.ir.dims import Dim, eq, le
+from assay.ir.dims import Dim, dim_max, dim_min, eq, le
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,22 @@ def equal(a: Dim, b: Dim) -> tuple[Condition, Condition]:
     """The conditions under which two sizes are equal."""
     text = f"the sizes {a} and {b} must be equal"
     return Condition(a - b, 0, text), Condition(b - a, 0, text)
+
+
+def broadcasts(a: Dim, b: Dim) -> Condition:
+    """The condition under which two aligned sizes broadcast: they are equal, or one of them is 1."""
+    apart = _is_other(a, b) * _is_other(a, 1) * _is_other(b, 1)
+    return Condition(1 - apart, 1, f"the sizes {a} and {b} must be equal, or one of them 1")
+
+
+def must_broadcast(a: Dim, b: Dim) -> None:
+    """Note that two aligned sizes must broadcast."""
+    _note(broadcasts(a, b))
+
+
+def _is_other(a: Dim, b: Dim) -> Dim:
+    """0 if two sizes are equal, else 1."""
+    return dim_min(dim_max(a - b, b - a), 1)
 
 
 def at_least(size: Dim, least: int) -> Condition:

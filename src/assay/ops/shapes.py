@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from assay.ir.dims import UNKNOWN, Dim, dim_max, eq, floordiv, le, product
+from assay.ir.dims import UNKNOWN, Dim, dim_max, dim_min, eq, floordiv, le, product
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
+from assay.ops.conditions import must_broadcast
 
 
 def same(x: Fact, *others: Fact | None, **attrs: Any) -> list[Shape]:
@@ -35,6 +36,10 @@ def broadcast(shapes: Iterable[Shape]) -> Shape:
     return result
 
 
+_FOLLOWED = 160
+"""Characters of two sizes. What longer ones broadcast to is unknown: sizes made of it would be too involved."""
+
+
 def broadcast_dim(a: Dim, b: Dim) -> Dim:
     """The dim that two aligned dims broadcast to."""
     if eq(a, b) is True:
@@ -45,9 +50,16 @@ def broadcast_dim(a: Dim, b: Dim) -> Dim:
         return b if a == 1 else a
     if a == 1 or b == 1:
         return b if a == 1 else a
+    must_broadcast(a, b)
     if isinstance(a, int) or isinstance(b, int):
         return a if isinstance(a, int) else b
-    return UNKNOWN
+    if a is UNKNOWN or b is UNKNOWN:
+        return UNKNOWN
+    if le(2, a) or le(2, b):
+        return a if le(2, a) else b
+    if len(str(a)) + len(str(b)) > _FOLLOWED:
+        return UNKNOWN
+    return dim_max(a, b) * dim_min(a, b, 1)  # 0 and 1 give 0
 
 
 def axis_of(axis: int, rank: int) -> int:

@@ -11,7 +11,7 @@ from assay.ir.dtypes import DType, string
 from assay.ir.graph import Node, Value, used
 from assay.ops.registry import OPS
 from assay.targets.base import Limitation, Limitations
-from assay.targets.shared.limitations import UNCLEAR_OPERANDS, UNTYPED, no_kernel_for
+from assay.targets.shared.limitations import UNTYPED, no_kernel_for, unchecked_operands
 from assay.targets.shared.pointwise import Writer
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class KernelTable:
     def limitations(self) -> Limitations:
         """All that there is no kernel for. Ask when every kernel is entered."""
         absent = Limitation("there is no kernel", self._is_absent)
-        elementwise = [replace(row, ops=self.writer.ops) for row in (*self.writer.limitations, UNCLEAR_OPERANDS)]
+        elementwise = [replace(row, ops=self.writer.ops) for row in (*self.writer.limitations, unchecked_operands)]
         return Limitations((*UNTYPED, absent, *elementwise, *chain(*map(self._of_op, self.emitters))))
 
     def _is_absent(self, node: Node) -> bool:

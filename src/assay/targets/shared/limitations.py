@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
-from assay.ir.dims import Dim
+from assay.ir.dims import UNKNOWN, Dim, product
 from assay.ir.dtypes import DType, f32, f64, string
 from assay.ir.graph import Node
 from assay.ir.types import TensorType, Type
 from assay.targets.base import Limitation, limitation
-from assay.targets.shared.tensors import dtype_of, is_clear_broadcast, shape_of
+from assay.targets.shared.tensors import dtype_of, is_checked_broadcast, is_clear_broadcast, shape_of
 
 
 def _types(node: Node) -> Iterator[Type]:
@@ -35,7 +35,13 @@ def _unsized(node: Node) -> bool:
     return not all(isinstance(kind, TensorType) and kind.is_sized for kind in _types(node))
 
 
-UNTYPED = (_no_tensor, _strings, _unsized)
+@limitation("sizes are too involved to be multiplied")
+def _involved(node: Node) -> bool:
+    """Memory cannot be planned: strides and the number of elements are products of sizes."""
+    return any(isinstance(kind, TensorType) and product(kind.shape or ()) is UNKNOWN for kind in _types(node))
+
+
+UNTYPED = (_no_tensor, _strings, _unsized, _involved)
 """Too little is known of the node's tensors. Rows that come after these may rely on `tensors.py`."""
 
 
@@ -53,10 +59,11 @@ def unclear_broadcast(broadcasts: Callable[[Node], Broadcasts]) -> Limitation:
     return unclear
 
 
-UNCLEAR_OPERANDS = unclear_broadcast(
-    lambda node: [(shape_of(value), shape_of(node.outputs[0])) for value in node.inputs if value is not None]
-)
-"""Elementwise nodes of which only a run tells whether an axis is repeated."""
+@limitation("nothing tells whether an axis is broadcast")
+def unchecked_operands(node: Node) -> bool:
+    """Elementwise nodes whose sizes are too involved to be compared in a run."""
+    wanted = shape_of(node.outputs[0])
+    return not all(is_checked_broadcast(shape_of(value), wanted) for value in node.inputs if value is not None)
 
 
 def no_kernel_for(dtypes: Sequence[DType], op: str) -> Limitation:

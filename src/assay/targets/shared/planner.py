@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
-from assay.ir.dims import UNKNOWN, Dim, dim_max, le, product
+from assay.ir.dims import UNKNOWN, Dim, dim_max, eq, le, product
 from assay.ir.dtypes import Array, DType, i64
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value, used
 from assay.ir.types import symbol_axes
 from assay.limits import Limits
-from assay.ops.conditions import Condition, at_least, noting
+from assay.ops.conditions import Condition, at_least, broadcasts, noting
 from assay.ops.registry import OPS
 from assay.targets.shared import pointwise
 from assay.targets.shared.artifacts import Kernel
@@ -71,6 +71,17 @@ class Planner:
         """How the memory of a value lies."""
         assert value is not None
         return self._views[value]
+
+    def broadcast(self, node: Node, value: Value | None, shape: Sequence[Dim]) -> View:
+        """A value as `node` takes it, broadcast to `shape`. Runs in which it does not fit end with an error.
+
+        A copy is made if its strides are too involved for those of the broadcast to be computed.
+        """
+        view = self.view(value)
+        pairs = zip(reversed(view.shape), reversed(shape), strict=False)
+        self.require(node, *(broadcasts(old, new) for old, new in pairs if old != 1 and not eq(old, new)))
+        expanded = view.expanded(shape)
+        return self.copied(view).expanded(shape) if UNKNOWN in expanded.strides else expanded
 
     def dense(self, value: Value | None, order: Sequence[int] | None = None) -> View:
         """A value in row-major order (or with its axes in `order`) without gaps; a copy if it lies otherwise."""

@@ -64,7 +64,8 @@ def emit(p: Planner, nodes: Sequence[Node]) -> None:
     read = list(dict.fromkeys(v for node in nodes for v in node.inputs if v is not None and v not in made))
     literals = {value: text for value in read if (text := _literal(p, value)) is not None}
     inputs = [value for value in read if value not in literals]
-    views = [p.view(value).expanded(shape) for value in inputs]
+    readers = {value: node for node in reversed(nodes) for value in node.inputs if value is not None}
+    views = [p.broadcast(readers[value], value, shape) for value in inputs]
     order = _order(shape, views)
     host = _host(p, views, order)
     kept = [value for node in nodes for value in node.outputs if p.is_read_elsewhere(value)]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any
 
+from assay.errors import CompileFailed
 from assay.ir.dims import Atom, Dim, Expr
 
 
@@ -43,7 +44,8 @@ class Sizes:
         self._slots: dict[Any, int] = {}
 
     def slot(self, dim: Dim) -> int:
-        """Where the value of `dim` will be. KeyError if it has a symbol that is not there."""
+        """Where the value of `dim` will be. CompileFailed if it is UNKNOWN, KeyError if it has a symbol that is not
+        there."""
         found = self._slots.get(dim)
         if found is None:
             found = self._slots[dim] = self._constant(dim) if isinstance(dim, int) else self._sum(dim)
@@ -69,7 +71,7 @@ class Sizes:
             assert term is not None
             total = term if total is None else self._emit(SizeOp.ADD, total, term)
         if total is None:
-            raise KeyError("?")
+            raise CompileFailed("a size is too involved to be computed when the program runs")
         return total
 
     def _atom(self, atom: Atom) -> int:

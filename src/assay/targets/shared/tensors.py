@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from assay.ir.dims import Dim, eq, evaluate
+from assay.ir.dims import UNKNOWN, Dim, eq, evaluate
 from assay.ir.dtypes import DType
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType, Type
+from assay.ops.conditions import broadcasts
+from assay.targets.shared.views import broadcast_strides, dense_strides
 
 
 def dtype_of(value: Value | None) -> DType:
@@ -27,6 +29,15 @@ def is_clear_broadcast(shape: Sequence[Dim], wanted: Sequence[Dim]) -> bool:
     """Whether it can be proved which axes are repeated where a tensor is broadcast to the shape `wanted`."""
     pairs = zip(reversed(shape), reversed(wanted), strict=False)
     return len(shape) <= len(wanted) and all(old == 1 or eq(old, new) for old, new in pairs)
+
+
+def is_checked_broadcast(shape: Sequence[Dim], wanted: Sequence[Dim]) -> bool:
+    """Whether a run can tell if a tensor may be broadcast to the shape `wanted`, and which axes are repeated."""
+    if len(shape) > len(wanted):
+        return False
+    pairs = [*zip(reversed(shape), reversed(wanted), strict=False)]
+    checks = [broadcasts(old, new).size for old, new in pairs if old != 1 and not eq(old, new)]
+    return UNKNOWN not in checks and UNKNOWN not in broadcast_strides(shape, wanted, dense_strides(shape))
 
 
 def hungriest_node(graph: Graph, bound: Mapping[str, int]) -> Node:

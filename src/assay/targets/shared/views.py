@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from assay.ir.dims import Dim, eq, evaluate, product, symbols
+from assay.ir.dims import Dim, dim_max, dim_min, eq, evaluate, le, product, symbols
 from assay.ir.dtypes import DType
 
 TYPICAL = 97
@@ -83,13 +83,8 @@ class View:
         return replace(self, shape=(*shape[:axis], 1, *shape[axis:]), strides=(*strides[:axis], 0, *strides[axis:]))
 
     def expanded(self, shape: Sequence[Dim]) -> View:
-        """Broadcast to `shape`."""
-        new = len(shape) - self.rank
-        strides = [
-            0 if old == 1 and size != 1 else stride
-            for old, size, stride in zip(self.shape, shape[new:], self.strides, strict=True)
-        ]
-        return replace(self, shape=tuple(shape), strides=(*[0] * new, *strides))
+        """Broadcast to `shape`, which must be possible."""
+        return replace(self, shape=tuple(shape), strides=broadcast_strides(self.shape, shape, self.strides))
 
     def sliced(self, axis: int, start: Dim, size: Dim, step: Dim = 1) -> View:
         """Every `step`-th element along `axis`, `size` of them from `start` on, none of it checked."""
@@ -104,6 +99,24 @@ class View:
             return replace(self, shape=tuple(shape), strides=dense_strides(shape))
         strides = _split(_blocks(self.shape, self.strides), shape)
         return None if strides is None else replace(self, shape=tuple(shape), strides=strides)
+
+
+def broadcast_strides(shape: Sequence[Dim], wanted: Sequence[Dim], strides: Sequence[Dim]) -> tuple[Dim, ...]:
+    """The strides of a tensor that is broadcast to the shape `wanted`.
+
+    Where only a run tells whether an axis is repeated, the run computes its stride: 0 if the size is 1.
+    """
+    new = len(wanted) - len(shape)
+    return (*[0] * new, *map(_repeated, shape, wanted[new:], strides))
+
+
+def _repeated(old: Dim, size: Dim, stride: Dim) -> Dim:
+    """The stride of an axis that is broadcast from one size to another."""
+    if old == 1:
+        return stride if size == 1 else 0
+    if old == size or eq(old, size) or le(2, old):
+        return stride
+    return stride * dim_min(dim_max(old - 1, 0), 1)
 
 
 def dense_strides(shape: Sequence[Dim], order: Sequence[int] | None = None) -> tuple[Dim, ...]:
