@@ -27,8 +27,10 @@ from assay.targets.shared.tape import Control, Step, liveness
 from assay.targets.shared.tensors import hungriest_node
 from assay.targets.shared.views import Storage
 from assay.targets.vulkan.device import VulkanBuffer, VulkanDevice
+from assay.targets.vulkan.epilogues import one_by_one
 from assay.targets.vulkan.memory import ALIGNMENT, Span
 from assay.targets.vulkan.pipelines import Pipelines
+from assay.targets.vulkan.profile import Profile
 from assay.targets.vulkan.recording import BufferPiece, Dispatch, MemoryPlace, Recording
 from assay.targets.vulkan.registry import KERNELS
 from assay.targets.vulkan.templates import Template
@@ -103,8 +105,8 @@ class VulkanExecutable:
         self._device, self._pipelines, self._limits = device, pipelines, limits
         constants = {value: _dense(array) for value, array in graph.constants.items()}
         self._plan = plan = Planner(graph, constants, limits, KERNELS, fused=fused, row_major=True)
-        self._steps = [step for step in plan.tape.steps if step.control is Control.RUN]
         assert all(step.control in (Control.RUN, Control.CHECK) for step in plan.tape.steps)
+        self._steps = one_by_one(plan.tape.steps)
         touched = {view.storage for step in self._steps for view in step.operands}
         self._reports = plan.errors in touched
         self._lives = liveness(plan.tape)
@@ -124,6 +126,11 @@ class VulkanExecutable:
         self._fits: OrderedDict[tuple[int, ...], _Fit] = OrderedDict()
         self._plain: VulkanExecutable | None = None
         self._lock = threading.RLock()
+
+    @property
+    def kernels(self) -> list[str]:
+        """What the calls of a run are, in order."""
+        return [cast(Template, step.kernel).source for step in self._steps]
 
     def bind(self, statics: Mapping[int, Any]) -> Executable:
         """The same plan over these inputs."""
@@ -250,7 +257,7 @@ class VulkanExecutable:
         self._storages = [*plan.made, *arena_storages(self._lives)]
         for storage in self._storages:
             slot(storage.bytes)
-        for step in plan.tape.steps:
+        for step in plan.tape.order:
             for dim in (*step.numbers, step.rows, step.cols, step.row_grain, step.col_grain):
                 slot(dim)
             for view in step.operands:
@@ -286,9 +293,8 @@ class VulkanExecutable:
         inner = arena_storages(self._lives)
         arena = lay_out([Lifetime(taken[storage], *self._lives[storage]) for storage in inner], ALIGNMENT)
         self._device.memory.check(sum(taken[storage] for storage in plan.made) + arena.bytes)
-        calls = [
-            call for step in self._steps if (call := _call(step, number, self._device.profile.subgroup)) is not None
-        ]
+        found = (_call(step, number, self._device.profile) for step in self._steps)
+        calls = [call for call in found if call is not None]
         shapes = [tuple(number(dim) for dim in view.shape) for view in plan.outputs]
         places = dict(zip(inner, arena.places, strict=True))
         return _Fit(calls, taken, arena, places, shapes, OrderedDict())
@@ -336,15 +342,13 @@ _ARENA = Storage(0)
 """Stands for the arena among the storages of a run."""
 
 
-def _call(step: Step, number: Callable[[Dim], int], subgroup: int) -> _Call | None:
+def _call(step: Step, number: Callable[[Dim], int], profile: Profile) -> _Call | None:
     """A step for given sizes; None if there is nothing to do."""
-    template, rows, cols = cast(Template, step.kernel), number(step.rows), number(step.cols)
-    if template.by_group:
-        across = template.lane_columns * subgroup or number(step.col_grain)
-        rows, cols = -(-rows // number(step.row_grain)), -(-cols // across)
+    template, numbers = cast(Template, step.kernel), [number(dim) for dim in step.numbers]
+    rows, cols = template.tiles(profile, number(step.rows), number(step.cols), number(step.col_grain), numbers)
     if rows <= 0 or cols <= 0:
         return None
-    told = (rows, cols, *(number(dim) for dim in step.numbers))
+    told = (rows, cols, *numbers)
     if rows * cols >= _LARGEST or any(abs(each) >= _LARGEST for each in told):
         raise OutOfMemory("a tensor has more elements than kernels count (2³¹)")
     operands = tuple((view.storage, number(view.offset), view.dtype.numpy.itemsize) for view in step.operands)

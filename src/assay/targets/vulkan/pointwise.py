@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from assay.ir import dtypes
@@ -15,7 +15,7 @@ from assay.targets.shared.pointwise import Elementwise, Writer
 from assay.targets.shared.tensors import dtype_of
 from assay.targets.vulkan import scalar
 from assay.targets.vulkan.code import ShaderValue
-from assay.targets.vulkan.shader import Shader
+from assay.targets.vulkan.shader import Shader, TensorOperand
 from assay.targets.vulkan.storage import computed_kind
 from assay.targets.vulkan.templates import template
 from assay.targets.vulkan.tiny import TINY, byte_of
@@ -72,17 +72,53 @@ def elementwise(
     literal_kinds: tuple[tuple[str, str], ...],
 ) -> None:
     """Compute a unit for every element of the grid."""
-    literals = {text: literal_value(s, text, kind) for text, kind in literal_kinds}
-    inputs = len(s.operands) - len(kept)
+    unit = _Unit(depth, strides, steps, kept, literal_kinds)
     with s.items(s.rows * s.cols) as item:
-        places = element_places(s, item, depth, strides)
-        values = [operand.load(place) for operand, place in zip(s.operands[:inputs], places, strict=False)]
-        for op, dtype, result, attrs, refs in steps:
-            args = [literals[ref] if isinstance(ref, str) else values[ref] for ref in refs]
-            kinds = (dtypes.by_name(dtype), dtypes.by_name(result))
-            values.append(scalar.applied(s, op, *kinds, dict(attrs), args))
-        for operand, place, value in zip(s.operands[inputs:], places[inputs:], kept, strict=True):
-            operand.store(place, values[value])
+        _compute(s, unit, s.operands, element_places(s, item, s.cols, depth, strides))
+
+
+def go_on(
+    s: Shader,
+    unit: Mapping[str, Any],
+    operands: Sequence[TensorOperand | ShaderValue],
+    item: ShaderValue,
+    columns: ShaderValue,
+    first: int,
+) -> None:
+    """Compute a unit, by the parameters of its template, for one element of a grid with so many columns.
+
+    An operand may be known as a value. The numbers of the unit are those from `first` on.
+    """
+    made = _Unit(**unit)
+    _compute(s, made, operands, element_places(s, item, columns, made.depth, made.strides, first))
+
+
+class _Unit(NamedTuple):
+    """What `elementwise` is told."""
+
+    depth: int
+    strides: tuple[int | None, ...]
+    steps: tuple[ScalarStep, ...]
+    kept: tuple[int, ...]
+    literal_kinds: tuple[tuple[str, str], ...]
+
+
+def _compute(
+    s: Shader, unit: _Unit, operands: Sequence[TensorOperand | ShaderValue], places: Sequence[ShaderValue]
+) -> None:
+    literals = {text: literal_value(s, text, kind) for text, kind in unit.literal_kinds}
+    inputs = len(operands) - len(unit.kept)
+    values = [
+        operand if isinstance(operand, ShaderValue) else operand.load(place)
+        for operand, place in zip(operands[:inputs], places, strict=False)
+    ]
+    for op, dtype, result, attrs, refs in unit.steps:
+        args = [literals[ref] if isinstance(ref, str) else values[ref] for ref in refs]
+        kinds = (dtypes.by_name(dtype), dtypes.by_name(result))
+        values.append(scalar.applied(s, op, *kinds, dict(attrs), args))
+    for operand, place, value in zip(operands[inputs:], places[inputs:], unit.kept, strict=True):
+        assert isinstance(operand, TensorOperand)
+        operand.store(place, values[value])
 
 
 def _copy(dtype: DType, loops: Loops) -> Kernel:
@@ -95,7 +131,7 @@ def move(s: Shader, *, depth: int, strides: tuple[int | None, ...]) -> None:
     """Copy every element of the grid."""
     source, target = s.operands
     with s.items(s.rows * s.cols) as item:
-        here, there = element_places(s, item, depth, strides)
+        here, there = element_places(s, item, s.cols, depth, strides)
         target.put_bits(there, source.bits(here))
 
 
@@ -104,25 +140,27 @@ def _known(strides: Sequence[Dim]) -> tuple[int | None, ...]:
     return tuple(stride if stride in (0, 1) else None for stride in strides)  # type: ignore[misc]
 
 
-def element_places(s: Shader, item: ShaderValue, depth: int, strides: Sequence[int | None]) -> list[ShaderValue]:
-    """Where each operand has the element of an item; the numbers are those of `Loops.numbers`."""
+def element_places(
+    s: Shader, item: ShaderValue, columns: ShaderValue, depth: int, strides: Sequence[int | None], first: int = 0
+) -> list[ShaderValue]:
+    """Where each operand has the element of an item; the numbers from `first` on are those of `Loops.numbers`."""
     column, along = item, list[ShaderValue]()
     if depth:
-        rest = item / s.cols
-        column = item - rest * s.cols
-        for axis in range(depth - 1, 0, -1):
+        rest = item / columns
+        column = item - rest * columns
+        for axis in range(first + depth - 1, first, -1):
             above = rest / s.number(axis)
             along.insert(0, rest - above * s.number(axis))
             rest = above
         along.insert(0, rest)
     places: list[ShaderValue] = []
     for operand, stride in enumerate(strides):
-        first = depth + operand * (depth + 1)
-        place = column * s.number(first + depth) if stride is None else column
+        begin = first + depth + operand * (depth + 1)
+        place = column * s.number(begin + depth) if stride is None else column
         if stride == 0:
             place = s.value(0, "u32")
         for axis, index in enumerate(along):
-            place = place + index * s.number(first + axis)
+            place = place + index * s.number(begin + axis)
         places.append(place)
     return places
 

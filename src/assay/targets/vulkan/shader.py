@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from assay.ir.dtypes import DType
 from assay.targets.vulkan.arguments import KernelArguments
@@ -62,6 +63,21 @@ class TensorOperand:
         self.put_bits(index, narrowed(self.shader, value, self.dtype))
 
 
+class ResultElement(NamedTuple):
+    """An element of a result that a kernel has computed, if it is inside of it at all."""
+
+    inside: ShaderValue
+    place: ShaderValue
+    value: ShaderValue
+
+
+class Epilogue(NamedTuple):
+    """What goes on with elements: a function of their place and value. A `short` one is written out for each."""
+
+    write: Callable[[ShaderValue, ShaderValue], None]
+    short: bool
+
+
 class Shader(KernelCode):
     """A kernel under construction."""
 
@@ -72,6 +88,7 @@ class Shader(KernelCode):
         self.arguments = KernelArguments(len(operands), numbers, profile.addresses, profile.push_bytes)
         self._held = self._argument_memory()
         self.operands = [TensorOperand(self, index, dtype) for index, dtype in enumerate(operands)]
+        self.then: Epilogue | None = None
 
     # --- what the kernel is told
 
@@ -135,6 +152,34 @@ class Shader(KernelCode):
     def number(self, index: int) -> ShaderValue:
         """A number that the kernel is told: u32."""
         return self.argument(self.arguments.operands + 2 + index)
+
+    # --- what the kernel makes
+
+    def hand_on(self, elements: Sequence[ResultElement]) -> None:
+        """Put elements of the last operand into memory, or let the epilogue go on with them."""
+        if self.then is None or self.then.short:
+            for inside, place, value in elements:
+                with self.when(inside):
+                    self._finish(place, value)
+            return
+        outside = 0xFFFFFFFF
+        places = self.local_table("u32", len(elements))
+        values = self.local_table(elements[0].value.kind, len(elements))
+        for at, (inside, place, value) in enumerate(elements):
+            places.store(at, self.select(inside, place, self.value(outside, "u32")))
+            values.store(at, value)
+        with self.loop(self.value(0, "u32"), len(elements)) as at:
+            place = places.load(at)
+            with self.when(place.differs(outside)):
+                self._finish(place, values.load(at))
+
+    def _finish(self, place: ShaderValue, value: ShaderValue) -> None:
+        if self.then is None:
+            self.operands[-1].store(place, value)
+            return
+        before, self.exact = self.exact, True
+        self.then.write(place, value)
+        self.exact = before
 
     # --- who am I
 

@@ -35,6 +35,9 @@ class Template(Kernel):
     by_group: bool = False
     lane_columns: int = 0
     """Columns of the grid that each lane of a workgroup takes: a grain of as many subgroups. 0: the step says it."""
+    height: int = 1
+    """Rows of the grid that a workgroup takes. If they are several, the first number says how many belong together:
+    no workgroup takes rows of two matrices."""
 
     def local_size(self, profile: Profile) -> int:
         """The invocations of a workgroup."""
@@ -43,6 +46,14 @@ class Template(Kernel):
     def arguments(self, profile: Profile) -> KernelArguments:
         """How the kernel is told its operands and numbers."""
         return KernelArguments(len(self.operands), self.numbers + 2, profile.addresses, profile.push_bytes)
+
+    def tiles(self, profile: Profile, rows: int, cols: int, col_grain: int, numbers: Sequence[int]) -> tuple[int, int]:
+        """The grid in grains."""
+        if not self.by_group:
+            return rows, cols
+        together = numbers[0] if self.height > 1 else 1
+        down = rows // max(together, 1) * -(-together // self.height)
+        return down, -(-cols // (self.lane_columns * profile.subgroup or col_grain))
 
     def built(self, profile: Profile) -> bytes:
         """The kernel as SPIR-V."""
@@ -64,11 +75,18 @@ def template(
     *,
     by_group: bool = False,
     lane_columns: int = 0,
+    height: int = 1,
     **parameters: Any,
 ) -> Template:
-    """The kernel that `write` makes of these parameters, which have a text each that says all of them."""
+    """The kernel that `write` makes of these parameters, which have a text each that says all of them.
+
+    A `height` other than 1 is a parameter, too.
+    """
+    if height > 1:
+        parameters["height"] = height
     kinds = " ".join(dtype.name for dtype in operands)
     told = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
     source = f"{write.__module__}.{write.__qualname__}({told}) on {kinds} with {numbers}"
     pairs = tuple(parameters.items())
-    return Template(source, write.__name__, pairs, tuple(operands), numbers, by_group, lane_columns, write=write)
+    shape = (by_group, lane_columns, height)
+    return Template(source, write.__name__, pairs, tuple(operands), numbers, *shape, write=write)

@@ -17,7 +17,7 @@ from assay.targets.vulkan.code import ShaderValue
 from assay.targets.vulkan.kernels.elements import NUMBERS, unravelled
 from assay.targets.vulkan.kernels.matmul import multiply
 from assay.targets.vulkan.registry import emits
-from assay.targets.vulkan.shader import Shader
+from assay.targets.vulkan.shader import ResultElement, Shader
 from assay.targets.vulkan.storage import rounded
 from assay.targets.vulkan.templates import template
 
@@ -92,7 +92,7 @@ def _by_windows(
     kernel = template(
         write_conv,
         [view.dtype for view in operands],
-        2 + 3 * spatial,
+        3 + 3 * spatial,
         by_group=True,
         lane_columns=_PIXELS,
         windows=tuple(windows),
@@ -102,27 +102,27 @@ def _by_windows(
         each=each,
         biased=bias is not None,
     )
-    numbers = [x.strides[0], x.strides[1], *x.shape[2:], *x.strides[2:], *out.shape[2:]]
-    rows = out.shape[0] * (groups * -(-own // height))
-    p.step(kernel, operands, numbers, rows=rows, cols=product(out.shape[2:]))
+    numbers = [own, x.strides[0], x.strides[1], *x.shape[2:], *x.strides[2:], *out.shape[2:]]
+    rows, pixels = out.shape[0] * channels, product(out.shape[2:])
+    p.step(kernel, operands, numbers, rows=rows, cols=pixels, takes_epilogue=True)
 
 
 def write_conv(
     s: Shader,
     *,
     windows: tuple[Window, ...],
-    height: int,
     groups: int,
     own: int,
     each: int,
     biased: bool,
+    height: int = 1,
 ) -> None:
     """`own` channels of the result and `each` of x belong to a group; a workgroup makes `height` of them."""
     x, weights, *_, out = s.operands
     bias = s.operands[2] if biased else None
     spatial, volume = len(windows), math.prod(window.kernel for window in windows)
-    image_step, channel_step = s.number(0), s.number(1)
-    old, strides, sizes = ([s.number(2 + part * spatial + axis) for axis in range(spatial)] for part in range(3))
+    image_step, channel_step = s.number(1), s.number(2)
+    old, strides, sizes = ([s.number(3 + part * spatial + axis) for axis in range(spatial)] for part in range(3))
     pixels = sizes[0]
     for size in sizes[1:]:
         pixels = pixels * size
@@ -162,12 +162,15 @@ def write_conv(
             else:
                 with s.loop(s.value(0, "u32"), volume) as tap:
                     take(unravelled(tap, [s.value(w.kernel, "u32") for w in windows]), channel, tap)
+        elements: list[ResultElement] = []
         for at, (line, number) in enumerate(zip(sums, lines, strict=True)):
             for total, column in zip(line, columns, strict=True):
-                with s.when((column < pixels) & (tile * height + at < own)):
-                    whole = total.get() if bias is None else total.get() + bias.load(number)
-                    done = rounded(s, whole, out.dtype) if out.dtype.is_float else scalar.wrapped(s, whole, out.dtype)
-                    out.store((image * (groups * own) + first + at) * pixels + column, done)
+                inside = (column < pixels) & (tile * height + at < own)
+                whole = total.get() if bias is None else total.get() + bias.load(number)
+                done = rounded(s, whole, out.dtype) if out.dtype.is_float else scalar.wrapped(s, whole, out.dtype)
+                place = (image * (groups * own) + first + at) * pixels + column
+                elements.append(ResultElement(inside, place, done))
+        s.hand_on(elements)
 
 
 def _tap(

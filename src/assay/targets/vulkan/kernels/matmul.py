@@ -7,16 +7,19 @@ right side lies in memory: each keeps a part of the same sums, which are joined 
 
 from __future__ import annotations
 
-from assay.ir.dims import Dim, ceildiv, product
+from itertools import product
+
+from assay.ir import dims
+from assay.ir.dims import Dim
 from assay.ir.graph import Node
 from assay.targets.shared.planner import Planner
 from assay.targets.shared.products import matrices
 from assay.targets.shared.views import View
 from assay.targets.vulkan import scalar
-from assay.targets.vulkan.code import ShaderValue, Variable
+from assay.targets.vulkan.code import ShaderValue
 from assay.targets.vulkan.kernels.elements import NUMBERS
 from assay.targets.vulkan.registry import emits
-from assay.targets.vulkan.shader import Shader
+from assay.targets.vulkan.shader import ResultElement, Shader
 from assay.targets.vulkan.storage import rounded
 from assay.targets.vulkan.templates import template
 
@@ -41,7 +44,7 @@ def matmul(p: Planner, node: Node) -> None:
 def multiply(p: Planner, x: View, y: View, out: View) -> None:
     """Plan a product of matrices with two batch axes."""
     rows, columns, depth = x.shape[2], y.shape[3], x.shape[3]
-    batch = product(x.shape[:2])
+    batch = dims.product(x.shape[:2])
     few = isinstance(columns, int) and columns < _FEW
     deep = y.strides[2] == 1 and (few or y.strides[3] != 1) and not (isinstance(depth, int) and depth < 16)
     height = _height(rows, _DEEP if deep else 8)
@@ -54,7 +57,7 @@ def multiply(p: Planner, x: View, y: View, out: View) -> None:
         height=height,
     )
     numbers = [rows, columns, depth, x.shape[1], *x.strides, *y.strides]
-    p.step(kernel, [x, y, out], numbers, rows=batch * ceildiv(rows, height), cols=columns, col_grain=_DEEP)
+    p.step(kernel, [x, y, out], numbers, rows=batch * rows, cols=columns, col_grain=_DEEP, takes_epilogue=True)
 
 
 def _height(rows: Dim, most: int) -> int:
@@ -101,13 +104,13 @@ class _Grid:
         return (self._batch * self.rows + row) * self.columns + column
 
 
-def _store(s: Shader, place: ShaderValue, found: ShaderValue) -> None:
-    out = s.operands[2]
-    done = rounded(s, found, out.dtype) if out.dtype.is_float else scalar.wrapped(s, found, out.dtype)
-    out.store(place, done)
+def _element(s: Shader, grid: _Grid, row: ShaderValue, column: ShaderValue, found: ShaderValue) -> ResultElement:
+    dtype = s.operands[-1].dtype
+    done = rounded(s, found, dtype) if dtype.is_float else scalar.wrapped(s, found, dtype)
+    return ResultElement((row < grid.rows) & (column < grid.columns), grid.result(row, column), done)
 
 
-def write_broad(s: Shader, *, height: int) -> None:
+def write_broad(s: Shader, *, height: int = 1) -> None:
     """Lanes along the columns."""
     x, y, out = s.operands
     handed = s.profile.subgroup_broadcast and s.local_size <= _BROAD
@@ -135,10 +138,12 @@ def write_broad(s: Shader, *, height: int) -> None:
                 multiply(left or [x.load(place + grid.along_left(here)) for place in lefts], here)
         with s.loop(whole, grid.depth) as k:
             multiply([x.load(place + grid.along_left(k)) for place in lefts], k)
-        _store_tile(s, grid, sums, [grid.first + at for at in range(height)], columns)
+        places = product([grid.first + at for at in range(height)], columns)
+        found = (total.get() for line in sums for total in line)
+        s.hand_on([_element(s, grid, *place, each) for place, each in zip(places, found, strict=True)])
 
 
-def write_deep(s: Shader, *, height: int) -> None:
+def write_deep(s: Shader, *, height: int = 1) -> None:
     """Lanes along the depth."""
     x, y, out = s.operands
     s.exact = False
@@ -157,16 +162,5 @@ def write_deep(s: Shader, *, height: int) -> None:
         parts = [total.get() for line in sums for total in line]
         whole = s.together(parts, lambda a, b: [one + other for one, other in zip(a, b, strict=True)])
         with s.when(lane.equals(0)):
-            for at, found in enumerate(whole):
-                row, column = lines[at // _DEEP], columns[at % _DEEP]
-                with s.when((row < grid.rows) & (column < grid.columns)):
-                    _store(s, grid.result(row, column), found)
-
-
-def _store_tile(
-    s: Shader, grid: _Grid, sums: list[list[Variable]], rows: list[ShaderValue], columns: list[ShaderValue]
-) -> None:
-    for line, row in zip(sums, rows, strict=True):
-        for total, column in zip(line, columns, strict=True):
-            with s.when((row < grid.rows) & (column < grid.columns)):
-                _store(s, grid.result(row, column), total.get())
+            places = product(lines, columns)
+            s.hand_on([_element(s, grid, *place, found) for place, found in zip(places, whole, strict=True)])
