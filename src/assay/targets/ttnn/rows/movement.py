@@ -153,11 +153,12 @@ def _gather(p: CallPlanner, node: Node) -> None:
     """A single position that is known is a slice. Those of a run must not be negative: the library's are unsigned."""
     x, positions, result = *node.inputs, node.outputs[0]
     shape, tiles = on_card(x), Form(p.floats)
-    axis = node.attrs["axis"] % len(shape)
+    axis: int = node.attrs["axis"] % len(shape)
+    size = shape[axis]
     place = p.number(positions)
     if place is not None:
         starts, ends = [0] * len(shape), list(shape)
-        starts[axis] = int(place) % shape[axis]
+        starts[axis] = int(place) % size
         ends[axis] = starts[axis] + 1
         part = p.call("slice", p.take(x, tiles), starts, ends)
         p.give(result, p.call("reshape", part, list(on_card(result))), tiles)
@@ -166,7 +167,7 @@ def _gather(p: CallPlanner, node: Node) -> None:
     if known is None:
         ids = p.call("reshape", p.take(positions, Form("uint32", ROWS)), [1, prod(sizes(positions))])
     else:
-        ids = _ids(p, known.reshape(-1) % shape[axis])
+        ids = _ids(p, known.reshape(-1) % size)
     found, made = _read(p, p.take(x), shape, axis, ids, sizes(positions))
     p.give(result, found if made == on_card(result) else p.call("reshape", found, list(on_card(result))), tiles)
 
