@@ -6,6 +6,7 @@ import ctypes
 import itertools
 import mmap
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import copy
@@ -38,6 +39,8 @@ _LINE = 64
 """Bytes; results begin at multiples of it."""
 _POPULATE = 23
 """MADV_POPULATE_WRITE, which Python has no name for: have the pages of memory ready (Linux 5.14)."""
+_AT_ONCE, _PATIENCE = 64 << 20, 0.05
+"""Bytes whose pages are asked for at once, and seconds that this may take in large pages; small ones take a third."""
 _MACHINE = Kernel('#include "machine.c"\n', entry="frame_run")
 
 
@@ -368,12 +371,23 @@ def _side_by_side(sizes: Sequence[int]) -> list[_Block]:
     """
     starts = [0, *itertools.accumulate(-(-size // _LINE) * _LINE for size in sizes)]
     piece = mmap.mmap(-1, max(starts[-1], 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    for advice in (mmap.MADV_HUGEPAGE, _POPULATE):
-        with suppress(OSError):  # an older kernel, or one without large pages
-            piece.madvise(advice)
+    with suppress(OSError):  # an older kernel, or one without large pages
+        _populate(piece)
     memory = np.frombuffer(piece, np.uint8)
     found = address(memory)
     return [_Block(memory, start, found + start) for start in starts[:-1]]
+
+
+def _populate(piece: mmap.mmap) -> None:
+    """Have the pages of memory ready: large ones as long as the kernel has them at hand. Where memory is in many
+    pieces, it would take its time to make more."""
+    advices = [mmap.MADV_HUGEPAGE, _POPULATE]
+    for start in range(0, len(piece), _AT_ONCE):
+        started = time.perf_counter()
+        for advice in advices:
+            piece.madvise(advice, start, min(_AT_ONCE, len(piece) - start))
+        if time.perf_counter() - started > _PATIENCE:
+            advices = [_POPULATE]
 
 
 def _constants(graph: Graph) -> dict[Value, Array]:
