@@ -119,7 +119,7 @@ class Lowering:
         if any(value.type != known.type for value, known in zip(given, region.inputs, strict=True)):
             return self.inline(region, given)
         results = tuple(self.builder.fresh(value.type) for value in node.outputs)
-        self.builder.defer(node.regions[0], given, results, node.attrs["reason"])
+        self.builder.defer(region, given, results, node.attrs["reason"])
         return results
 
     def _defer(self, node: Node, inputs: Sequence[Value | None], reason: str) -> Sequence[Value]:

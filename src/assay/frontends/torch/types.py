@@ -179,7 +179,7 @@ def shown_tensor(array: Array) -> torch.Tensor:
         raise RunFailed("memory around a view is read, and the view was copied on the way")
     tensor = owner.detach().view(torch_dtype(dtypes.of(array)))
     size = tensor.element_size()
-    offset = tensor.storage_offset() + (array.ctypes.data - tensor.data_ptr()) // size
+    offset = tensor.storage_offset() + (dtypes.address(array) - tensor.data_ptr()) // size
     return tensor.as_strided(array.shape, [stride // size for stride in array.strides], offset)
 
 

@@ -83,11 +83,9 @@ def _with_ones_laid_out(tensor: torch.Tensor, strides: list[int]) -> torch.Tenso
     if own == strides:
         return tensor
     wanted = [stride if size == 1 else mine for size, mine, stride in zip(tensor.shape, own, strides, strict=True)]
-    return (
-        tensor
-        if wanted == own
-        else tensor.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, wanted)
-    )
+    if wanted == own:
+        return tensor
+    return tensor.set_(tensor.untyped_storage(), tensor.storage_offset(), tensor.shape, wanted)
 
 
 def _view(place: Place, result: Array, arguments: Sequence[Any]) -> torch.Tensor:

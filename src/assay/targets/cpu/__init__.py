@@ -19,6 +19,7 @@ from assay.targets.cpu.norms import fold_norms, is_foldable
 from assay.targets.cpu.prepack import byte_panels, panels, quad_panels, sums_in_floats
 from assay.targets.cpu.registry import KERNELS
 from assay.targets.cpu.toolchain import shared_toolchain
+from assay.targets.shared.limitations import other_mode, taking_nothing
 from assay.targets.threads import Threads, available_threads
 
 __all__ = ["CpuTarget", "kernels", "ops"]
@@ -41,8 +42,8 @@ class CpuTarget:
     def limitations(self) -> Limitations:
         """What has no kernel; everything, if the mode is another than `exact` or there is no compiler."""
         if self.mode != "exact":
-            return _nothing(f"the mode '{self.mode}' is the oracle's")
-        return _LIMITATIONS if find_compiler() is not None else _nothing(_no_compiler())
+            return other_mode(self.mode)
+        return _LIMITATIONS if find_compiler() is not None else taking_nothing(_no_compiler())
 
     def support(self, node: Node) -> Support:
         """Whether this node has a kernel, and if not why."""
@@ -97,12 +98,6 @@ def _kept(row: Limitation) -> Limitation:
 
 
 _LIMITATIONS = Limitations(tuple(map(_kept, _KERNELS.rows)))
-
-
-@cache
-def _nothing(reason: str) -> Limitations:
-    """No node is taken."""
-    return Limitations((Limitation(reason),))
 
 
 @cache

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import TypeAlias
 
 from assay.ir.dims import UNKNOWN, Dim, product
 from assay.ir.dtypes import DType, f32, f64, string
 from assay.ir.graph import Node
 from assay.ir.types import TensorType, Type
-from assay.targets.base import Limitation, limitation
+from assay.targets.base import Limitation, Limitations, limitation
 from assay.targets.shared.tensors import dtype_of, is_checked_broadcast, is_clear_broadcast, shape_of
+
+
+@cache
+def taking_nothing(reason: str) -> Limitations:
+    """Those of a target that takes no node, and why."""
+    return Limitations((Limitation(reason),))
+
+
+def other_mode(mode: str) -> Limitations:
+    """Those of a target that computes in the mode `exact` alone, in another one."""
+    return taking_nothing(f"the mode '{mode}' is the oracle's")
 
 
 def _types(node: Node) -> Iterator[Type]:

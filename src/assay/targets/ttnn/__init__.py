@@ -7,7 +7,6 @@ oracle, with the card's rounding. Nothing here is measured on a device, and noth
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from functools import cache
 
 from assay.errors import CompileFailed
 from assay.ir.dtypes import bf16
@@ -18,7 +17,6 @@ from assay.targets.base import (
     Buckets,
     Device,
     Executable,
-    Limitation,
     Limitations,
     NamedPass,
     Probe,
@@ -26,6 +24,7 @@ from assay.targets.base import (
     Traits,
     TransferCost,
 )
+from assay.targets.shared.limitations import other_mode
 from assay.targets.threads import Threads, available_threads
 from assay.targets.ttnn.device_model import ModelledCard, Setting, compiled
 from assay.targets.ttnn.library import LibraryFailed, has_card, open_library
@@ -73,7 +72,7 @@ class TtnnTarget:
 
     def limitations(self) -> Limitations:
         """What the op table says."""
-        return _LIMITATIONS if self._mode == "exact" else _nothing(f"the mode '{self._mode}' is the oracle's")
+        return _LIMITATIONS if self._mode == "exact" else other_mode(self._mode)
 
     def support(self, node: Node) -> Support:
         """What the op table says."""
@@ -99,9 +98,3 @@ class TtnnTarget:
 
 _LIMITATIONS = TABLE.limitations()
 _BUCKETS = Buckets.powers_of_two(1 << 16)
-
-
-@cache
-def _nothing(reason: str) -> Limitations:
-    """No node is taken."""
-    return Limitations((Limitation(reason),))

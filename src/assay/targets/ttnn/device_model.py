@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -21,9 +20,10 @@ from assay.targets.base import Bodies, Device, Executable, Finished, Observer, P
 from assay.targets.budget import Allowance
 from assay.targets.reference.interpreter import Interpreter
 from assay.targets.ttnn.description import description
-from assay.targets.ttnn.formats import TILE, bfloat16
+from assay.targets.ttnn.formats import bfloat16
 from assay.targets.ttnn.library import Library
 from assay.targets.ttnn.lowering import Taken, accepted, planned
+from assay.targets.ttnn.plan import ROWS, Form, bytes_on_card
 
 _WORD = np.iinfo(np.int32)
 
@@ -37,15 +37,8 @@ class ModelledBuffer:
     @property
     def nbytes(self) -> int:
         """The bytes on a card: whole tiles of two-byte floats (bools are such, too), words for integers."""
-        shape: tuple[int, ...] = self.content.shape
-        if self.content.dtype.kind in "iu":
-            return prod(shape) * 4
-        *outer, rows, columns = (1, 1, *shape)
-        return prod(outer) * _whole(rows) * _whole(columns) * 2
-
-
-def _whole(size: int) -> int:
-    return -(-size // TILE) * TILE
+        integers = self.content.dtype.kind in "iu"
+        return bytes_on_card(self.content.shape, Form("int32", ROWS) if integers else Form("bfloat16"))
 
 
 class ModelledCard:

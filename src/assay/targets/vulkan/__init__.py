@@ -24,7 +24,7 @@ from assay.targets.base import (
     Traits,
     TransferCost,
 )
-from assay.targets.shared.limitations import UNTYPED
+from assay.targets.shared.limitations import UNTYPED, other_mode
 from assay.targets.shared.tensors import dtype_of
 from assay.targets.threads import Threads, available_threads
 from assay.targets.vulkan import kernels
@@ -77,7 +77,7 @@ class VulkanTarget:
     def limitations(self) -> Limitations:
         """What has no kernel, and what the device has not; everything, if the mode is another than `exact`."""
         if self.mode != "exact":
-            return _nothing(f"the mode '{self.mode}' is the oracle's")
+            return other_mode(self.mode)
         return _limitations(chosen_profile())
 
     def support(self, node: Node) -> Support:
@@ -124,12 +124,6 @@ def _is_long(dtype: DType) -> bool:
 def _has(kind: Callable[[DType], bool]) -> Callable[[Node], bool]:
     """Whether a node reads or makes a tensor of some dtypes."""
     return lambda node: any(kind(dtype_of(value)) for value in (*node.inputs, *node.outputs) if value is not None)
-
-
-@cache
-def _nothing(reason: str) -> Limitations:
-    """No node is taken."""
-    return Limitations((Limitation(reason),))
 
 
 @cache
