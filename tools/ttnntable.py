@@ -21,8 +21,8 @@ sample of every op to the library.
 
 A row is a core op and the calls that it becomes. Operands are brought to the row's layout. The last columns are what
 the library says if they come in another dtype or layout: yes, or the number of its words below. On the card, floats
-(f32, bf16) and bools are bfloat16; i64 and i32 are there as positions alone, and the host does what else there is to do
-with them. f64 and f16 are not taken.
+(f32, bf16) and bools are bfloat16, i64 and i32 are int32 (a result that does not fit is an error). f64 and f16 are not
+taken.
 """
 
 

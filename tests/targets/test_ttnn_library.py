@@ -40,6 +40,26 @@ ABORT = step("Tensor", np.zeros((2, 2)), None)
 """Something that the library answers by ending its process."""
 
 
+def pooled(number: int, side: int) -> Any:
+    """A pool of 3 × 3 over an image with channels last, whose table of places stays on the card."""
+    size = {"batch_size": 1, "input_h": side, "input_w": side, "channels": 32}
+    window = {"kernel_size": [3, 3], "stride": [1, 1], "padding": [1, 1], "dilation": [1, 1]}
+    return step("max_pool2d", input_tensor=value(number), results=(100 + number,), **size, **window)
+
+
+def test_what_earlier_programs_left_on_the_card_does_not_count(library: Library) -> None:
+    other = Library(installed(), CARDS["n150"], small=1 << 10)
+    sides = range(40, 80, 4)
+    steps = [pooled(number, side) for number, side in enumerate(sides)]
+    images = [tensor(at, 1, 1, side * side, 32, layout="ROW_MAJOR_LAYOUT") for at, side in enumerate(sides)]
+    try:
+        assert isinstance(other.check(steps, images), RefusedCall), "together they do not fit"
+        for pool, image in zip(steps, images, strict=True):
+            assert isinstance(other.check([pool], [image]), Checked)
+    finally:
+        other.close()
+
+
 @pytest.mark.parametrize("name", CARDS)
 def test_every_card_opens(library: Library, name: str) -> None:
     card = CARDS[name]

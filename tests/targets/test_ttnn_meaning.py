@@ -4,6 +4,7 @@ what the op's definition says. No library and no card is needed; what the librar
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,11 @@ def _padded(x: Any, pairs: Any, *, value: float) -> Any:
     return functional.pad(x, [count for pair in reversed(pairs) for count in pair], value=value)
 
 
+def _repeated(x: Any, times: Any, *, mode: str, memory_config: Any) -> Any:
+    assert mode == "nearest"
+    return x.repeat_interleave(times[0], 1).repeat_interleave(times[1], 2)
+
+
 def _attention(q: Any, k: Any, v: Any, *, attn_mask: Any, is_causal: bool, scale: float, **_: Any) -> Any:
     attend = functional.scaled_dot_product_attention
     return attend(q, k, v, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=True)
@@ -47,11 +53,13 @@ def _norm(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _LIKE_TORCH = (
-    "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "clamp", "cos", "cosh", "cumsum",
-    "divide", "eq", "erf", "exp", "exp2", "expm1", "floor", "fmod", "ge", "gt", "hypot", "isinf", "isnan", "le", "log",
+    "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "ceil", "clamp", "cos", "cosh", "cumprod",
+    "cumsum", "div", "divide", "eq", "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "floor", "fmod",
+    "ge", "gt", "hypot", "isinf", "isnan", "le", "log",
     "log10", "log1p", "log2", "logical_and", "logical_not", "logical_or", "logical_xor", "lt", "multiply", "ne", "neg",
     "pow", "reciprocal", "remainder", "reshape", "round", "rsqrt", "sigmoid", "sign", "sin", "sinh", "sqrt", "square",
-    "subtract", "tan", "tanh", "tril", "triu", "trunc", "argmax",
+    "subtract", "tan", "tanh", "tril", "triu", "trunc", "argmax", "topk", "sort", "bitwise_and",
+    "bitwise_or", "bitwise_xor", "bitwise_not", "scatter", "scatter_add",
 )  # fmt: skip
 _LIKE_FUNCTIONAL = ("gelu", "leaky_relu", "elu", "mish", "relu", "silu", "softplus")
 MEANINGS: Mapping[str, Callable[..., Any]] = {
@@ -60,7 +68,7 @@ MEANINGS: Mapping[str, Callable[..., Any]] = {
     "minimum": lambda x, y: torch.minimum(x, torch.as_tensor(y, dtype=x.dtype)),
     "maximum": lambda x, y: torch.maximum(x, torch.as_tensor(y, dtype=x.dtype)),
     "where": lambda c, x, y: torch.where(c != 0, x, y),
-    "Tensor": lambda content, *_: torch.as_tensor(content.astype(np.int64)),
+    "Tensor": lambda content, *_: _tensor(content),
     "to_layout": lambda x, layout: x,
     "typecast": lambda x, dtype: x.long() if "int" in dtype.path else x.double(),
     "permute": lambda x, order: x.permute(order),
@@ -69,6 +77,9 @@ MEANINGS: Mapping[str, Callable[..., Any]] = {
     "concat": lambda parts, *, dim: torch.cat(parts, dim),
     "pad": _padded,
     "embedding": lambda ids, table, *, layout: functional.embedding(ids, table),
+    "gather": lambda x, axis, *, index: torch.gather(x, axis, index),
+    "prod": lambda x, *, dim, keepdim: torch.prod(x, dim, keepdim),
+    "upsample": _repeated,
     "matmul": lambda x, y, *, compute_kernel_config: torch.matmul(x, y),
     "softmax": lambda x, *, dim, numeric_stable, compute_kernel_config: torch.softmax(x, dim),
     "layer_norm": _norm(functional.layer_norm),
@@ -96,23 +107,28 @@ def replayed(program: CallProgram, content: Mapping[Any, Any]) -> list[Any]:
     for step in program.steps:
         given = {name: argument(each) for name, each in step.kwargs.items()}
         found = MEANINGS[step.op](*map(argument, step.args), **given)
-        values[step.results[0]] = found.double() if found.dtype is torch.bool else found
+        results = [found] if isinstance(found, torch.Tensor) else found
+        for ref, result in zip(step.results, results, strict=True):
+            values[ref] = result.double() if result.dtype is torch.bool else result
     return [values[ref] for ref in program.outputs]
 
 
 def _tensor(array: Any) -> Any:
-    return torch.as_tensor(np.array(array, np.int64 if array.dtype.kind == "i" else np.float64))
+    return torch.as_tensor(np.array(array, np.int64 if array.dtype.kind in "iu" else np.float64))
 
 
 def drawn(graph: Graph) -> dict[Any, Any]:
-    """Contents of a graph's inputs, in the domain of most functions; whole numbers are positions in every axis."""
+    """Contents of a graph's inputs, in the domain of most functions, no two equal; whole numbers are positions in every
+    axis, from either end, and none is 0."""
     rng = np.random.default_rng(7)
     smallest = min(min(on_card(value)) for value in graph.inputs)
     found: dict[Any, Any] = {}
     for value in graph.inputs:
         dtype, shape = dtype_of(value), sizes(value)
-        floats = rng.uniform(0.1, 0.9, shape)
-        draw = floats if dtype.is_float else floats > 0.5 if dtype is boolean else rng.integers(0, smallest, shape)
+        count = prod(shape)
+        floats = 0.1 + 0.8 * (rng.permutation(count).reshape(shape) + 0.5) / count
+        whole = rng.integers(-smallest, smallest, shape)
+        draw = floats if dtype.is_float else floats > 0.5 if dtype is boolean else np.where(whole == 0, -1, whole)
         found[value] = draw.astype(dtype.numpy)
     return found
 

@@ -331,17 +331,16 @@ def test_support_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("assay.targets.ttnn.open_library", nobody)
     asked = TtnnTarget("exact", DEFAULT)
     reasons = {
-        "f32 and bf16": ("add", [dtypes.f64, dtypes.f64], (2, 2)),
-        "left to the host, but for positions": ("add", [dtypes.i64, dtypes.i64], (2, 2)),
+        "f32, bf16 and bool": ("add", [dtypes.f64, dtypes.f64], (2, 2)),
+        "does not take integers": ("pow", [dtypes.i64, dtypes.i64], (2, 2)),
         "empty": ("exp", [dtypes.f32], (0, 2)),
         "sizes that are numbers": ("exp", [dtypes.f32], (symbol("n", 1), 2)),
-        "no call": ("sort", [dtypes.f32], (3, 3)),
+        "no call": ("det", [dtypes.f32], (3, 3)),
     }
     for reason, (op, kinds, shape) in reasons.items():
         b = Builder()
         values = [b.input(TensorType(kind, shape)) for kind in kinds]
-        attributes: dict[str, Any] = {"axis": 0} if op == "sort" else {}
-        graph = b.finish("g", values, b.emit(op, *values, **attributes))
+        graph = b.finish("g", values, b.emit(op, *values))
         assert reason in asked.support(graph.nodes[0]).reason
     assert TtnnTarget("precise", DEFAULT).support(small(lambda b, x: b.exp(x)).nodes[0]).reason
 
@@ -394,6 +393,41 @@ def test_integers_beyond_32_bits_are_an_error() -> None:
     with pytest.raises(RunFailed, match="32 bits"):
         modelled.ModelledCard().upload(np.array([1 << 31]))
     modelled.ModelledCard().upload(np.array([(1 << 31) - 1]))
+
+
+def test_integers_that_grow_beyond_32_bits_on_the_card_are_an_error(target: TtnnTarget) -> None:
+    b = Builder()
+    x = b.input(TensorType(dtypes.i64, (4,)))
+    graph = b.finish("g", [x], [b.lt(b.mul(x, x), b.constant(np.array(9)))])
+    program = placed_on(target, graph)
+    assert [each.target for each in program.plan.placements] == ["ttnn", "ttnn"]
+    assert program.run([np.array([-3, 2, -46340, 46340])])[0].tolist() == [False, True, False, False]
+    with pytest.raises(RunFailed, match="mul: an integer does not fit the card's 32 bits"):
+        program.run([np.array([0, 0, 0, 46341])])
+
+
+def test_a_constant_beyond_32_bits_leaves_its_reader_to_the_oracle(target: TtnnTarget) -> None:
+    b = Builder()
+    x = b.input(TensorType(dtypes.i64, (4, 2)))
+    wide = b.constant(np.array([1 << 40, 1]))
+    graph = b.finish("g", [x], [b.neg(b.min(x, wide))])
+    with pytest.warns(RuntimeWarning, match="min of .* does not fit the card's 32 bits"):
+        program = placed_on(target, graph)
+    assert [each.target for each in program.plan.placements] == ["reference", "ttnn"]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_positions_count_from_the_end_if_they_are_negative(target: TtnnTarget, known: bool) -> None:
+    b = Builder()
+    table = b.input(TensorType(dtypes.f32, (5, 3)))
+    places = np.array([-1, 0, -5, 2])
+    positions = b.constant(places) if known else b.input(TensorType(dtypes.i64, (4,)))
+    graph = b.finish("g", [table] if known else [table, positions], [b.gather(table, positions, axis=0)])
+    calls = [step.op for step in planned(graph).steps]
+    assert ("remainder" in calls) == (not known)
+    content = np.arange(15, dtype=np.float32).reshape(5, 3)
+    (found,) = placed_on(target, graph).run([content] if known else [content, places])
+    np.testing.assert_array_equal(found, content[places])
 
 
 def test_without_the_library_the_target_is_absent_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -150,7 +150,7 @@ def _settled(places: Array) -> Array:
     return np.where(np.abs(places - halves) <= np.maximum(np.abs(places), 1) * 2.0**-22, halves, places)
 
 
-def _lines(old: Sequence[int], new: Sequence[int], attrs: Mapping[str, Any]) -> list[ResizeAxis]:
+def lines_of(old: Sequence[int], new: Sequence[int], attrs: Mapping[str, Any]) -> list[ResizeAxis]:
     """The lines of the resampled axes."""
     count = len(old)
     scales = attrs["scales"] or [n / max(o, 1) for o, n in zip(old, new, strict=True)]
@@ -188,7 +188,7 @@ def _resize_parts(b: Builder, x: Any, sizes: Any, *, axes: Sequence[int], extrap
     places = axes_of(axes, rank)
     new = b.ints(sizes, "sizes")
     check_size(new, dtype, b.limits)
-    lines = _lines([_size_of(b.dims(x)[axis]) for axis in places], new, attrs)
+    lines = lines_of([_size_of(b.dims(x)[axis]) for axis in places], new, attrs)
     work = dtype if attrs["mode"] == "nearest" else working(dtype)
     result = converted(b, x, work)
     for axis, line in zip(places, lines, strict=True):
@@ -254,7 +254,7 @@ def resize(
     attrs |= {"exclude_outside": exclude_outside, "scales": scales, "roi": roi}
     places = axes_of(axes, x.ndim)
     result = x
-    for axis, line in zip(places, _lines([x.shape[a] for a in places], [int(n) for n in sizes], attrs), strict=True):
+    for axis, line in zip(places, lines_of([x.shape[a] for a in places], [int(n) for n in sizes], attrs), strict=True):
         taps = taps_of(line, attrs)
         tail = (1,) * (x.ndim - axis - 1)
         result = _apply(result, axis, taps, tail)

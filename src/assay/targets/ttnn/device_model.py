@@ -16,16 +16,14 @@ from assay.errors import RunFailed
 from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Value
 from assay.limits import Limits
-from assay.targets.base import Bodies, Device, Executable, Finished, Observer, ProgramNote, Run
+from assay.targets.base import Bodies, Device, Event, Executable, Finished, Observer, ProgramNote, Run
 from assay.targets.budget import Allowance
 from assay.targets.reference.interpreter import Interpreter
 from assay.targets.ttnn.description import description
 from assay.targets.ttnn.formats import bfloat16
 from assay.targets.ttnn.library import Library
 from assay.targets.ttnn.lowering import Taken, accepted, planned
-from assay.targets.ttnn.plan import ROWS, Form, bytes_on_card
-
-_WORD = np.iinfo(np.int32)
+from assay.targets.ttnn.plan import ROWS, Form, bytes_on_card, fits_words, kind_of
 
 
 class ModelledBuffer:
@@ -46,7 +44,7 @@ class ModelledCard:
 
     def upload(self, array: Array) -> ModelledBuffer:
         """The array as the card holds it. RunFailed for integers beyond its 32 bits."""
-        if array.dtype.kind in "iu" and array.size and (array.min() < _WORD.min or array.max() > _WORD.max):
+        if array.dtype.kind in "iu" and not fits_words(array):
             raise RunFailed("an integer does not fit the card's 32 bits", hint="leave this tensor to another target")
         if array.dtype == np.float32:
             with np.errstate(all="ignore"):
@@ -80,6 +78,7 @@ class ModelledExecutable:
         constants = {**segment.constants, **{value: each.content for value, each in resident.items()}}
         graph = replace(segment, inputs=self._open, input_names=(), constants=constants)
         self._oracle = Interpreter(graph, "bf16", setting.limits, setting.bodies)
+        self._whole = any(kind_of(value) == "int" for node in segment.nodes for value in node.outputs)
 
     def bind(self, statics: Mapping[int, Any]) -> Executable:
         """The same segment with some of its inputs on the card for good, in the forms that its program wants."""
@@ -94,8 +93,26 @@ class ModelledExecutable:
         self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
     ) -> tuple[tuple[Any, ...], Run]:
         """Buffers in, buffers out."""
-        found, _ = self._oracle.submit([each.content for each in inputs], observer, allowance)
+        watch = _widths_watched(observer) if self._whole else observer
+        found, _ = self._oracle.submit([each.content for each in inputs], watch, allowance)
         return tuple(map(ModelledBuffer, found)), Finished(self.taken.peak_bytes)
+
+
+def _widths_watched(observer: Observer | None) -> Observer:
+    """An observer that raises RunFailed for integers beyond the card's 32 bits, then lets the other one see."""
+
+    def watch(event: Event) -> None:
+        for each in event.results:
+            if each.dtype.kind == "i" and not fits_words(each):
+                raise RunFailed(
+                    f"{event.node.op}: an integer does not fit the card's 32 bits",
+                    where=str(event.node.origin),
+                    hint="leave this op to another target",
+                )
+        if observer is not None:
+            observer(event)
+
+    return watch
 
 
 def take(setting: Setting, resident: Collection[Value] = ()) -> Taken:

@@ -17,7 +17,7 @@ from assay.targets.ttnn.pythons import Installed, installed
 
 _SERVICE = f"{Path(__file__).with_name('service.py')}:serve"
 _DRIVER = Path("/dev/tenstorrent")
-_SMALL = 32 << 10
+SMALL = 32 << 10
 """Bytes of each core's memory for small things: convolutions and pools want some."""
 PATIENCE = WorkerLimits(start=300.0, silence=300.0)
 
@@ -81,11 +81,11 @@ class Library:
     Every request may raise LibraryFailed.
     """
 
-    def __init__(self, found: Installed, mock: Card, limits: WorkerLimits = PATIENCE) -> None:
+    def __init__(self, found: Installed, mock: Card, limits: WorkerLimits = PATIENCE, small: int = SMALL) -> None:
         self.mock = mock
         environment = mock_environment(found.folder, mock)
         self._worker = Worker(
-            _SERVICE, list(mock.mesh), _SMALL, python=found.python, environment=environment, limits=limits
+            _SERVICE, list(mock.mesh), small, python=found.python, environment=environment, limits=limits
         )
 
     def about(self) -> About:

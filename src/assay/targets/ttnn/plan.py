@@ -12,6 +12,8 @@ from itertools import pairwise
 from math import prod
 from typing import Any, NamedTuple, NoReturn
 
+import numpy as np
+
 from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType
@@ -182,7 +184,7 @@ def on_card(value: Value | None) -> tuple[int, ...]:
     return sizes(value) or (1,)
 
 
-_TILE_BYTES: Mapping[str, int] = {"bfloat16": 2048, "float32": 4096, "int32": 4096, "uint32": 4096}
+_TILE_BYTES: Mapping[str, int] = {"bfloat16": 2048, "float32": 4096, "int32": 4096, "uint32": 4096, "uint16": 2048}
 
 
 def bytes_on_card(shape: tuple[int, ...], form: Form) -> int:
@@ -191,6 +193,14 @@ def bytes_on_card(shape: tuple[int, ...], form: Form) -> int:
     if form.layout == TILE:
         return prod(outer) * -(-rows // TILE_SIZE) * -(-columns // TILE_SIZE) * _TILE_BYTES[form.dtype]
     return prod(shape) * _TILE_BYTES[form.dtype] // TILE_SIZE**2
+
+
+def fits_words(integers: Array) -> bool:
+    """Whether integers fit the card's 32 bits."""
+    return not integers.size or bool(integers.min() >= _WORD.min and integers.max() <= _WORD.max)
+
+
+_WORD = np.iinfo(np.int32)
 
 
 def kind_of(value: Value) -> str:
@@ -269,6 +279,12 @@ class CallPlanner:
         found = self.constant(value)
         return found.reshape(-1)[0].item() if found is not None and found.size == 1 else None
 
+    def scalar(self, value: Value | None) -> float | int | None:
+        """The same as the library takes numbers: whole ones for integers, else floats."""
+        found = self.number(value)
+        assert value is not None
+        return found if found is None or kind_of(value) == "int" else float(found)
+
     def integers(self, value: Value | None) -> list[int]:
         """The content of a constant that the node under way cannot do without."""
         found = self.constant(value)
@@ -307,12 +323,19 @@ class CallPlanner:
         """The form in which something is given that nobody has asked for yet; what lasts comes as it is wanted."""
         lasting = value in self.graph.constants or value in self.bound
         form = Form(wanted.dtype, wanted.layout) if lasting else self.boundary(value)
+        if value in self.graph.constants:
+            self._check_width(self.graph.constants[value])
         ref = self._fresh()
         if lasting:
             self._settled.add(ref)
         self._forms[value][form] = ref
         self.given.append(Given(value, ref, form))
         return form
+
+    def _check_width(self, content: Array) -> None:
+        """Refuse integers that do not fit the card's."""
+        if content.dtype.kind == "i" and not fits_words(content):
+            self.refuse("an integer does not fit the card's 32 bits")
 
     def _convert(self, value: Value, have: Form, wanted: Form) -> None:
         """Go from form to form, one property at a time."""

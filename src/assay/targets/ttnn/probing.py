@@ -41,6 +41,17 @@ def _floats(*shapes: tuple[int, ...], **attrs: Any) -> Sample:
     return Sample(tuple(np.ones(shape, np.float32) for shape in shapes), attrs)
 
 
+def _whole(*shape: int) -> np.ndarray[Any, Any]:
+    return np.zeros(shape, np.int64)
+
+
+def _image(*new: int, mode: str, **attrs: Any) -> Sample:
+    """An image resized."""
+    return Sample((np.ones((2, 48, 7, 9), np.float32), np.array(new)), {"axes": (2, 3), "mode": mode, **attrs}, (1,))
+
+
+_TABLE = np.ones((40, 6, 64), np.float32)
+
 MORE: Mapping[str, Sequence[Sample]] = {
     "split": [_floats((2, 5), sizes=(2, 3), axis=1), _floats((64, 96), sizes=(32, 64), axis=-1)],
     "sdpa": [
@@ -67,8 +78,38 @@ MORE: Mapping[str, Sequence[Sample]] = {
     "transpose": [_floats((1, 2, 3, 32, 32), perm=(0, 4, 1, 3, 2)), _floats((2, 197, 12, 64), perm=(0, 2, 1, 3))],
     "add": [_floats((2, 2, 2, 2, 33, 7), (2, 1, 2, 1, 7)), _floats((64, 1), (1, 64)), _floats((197, 768), (768,))],
     "gather": [
-        Sample((np.ones((30522, 128), np.float32), np.zeros((2, 7), np.int64)), {"axis": 0}),
+        Sample((np.ones((30522, 128), np.float32), _whole(2, 7)), {"axis": 0}),
         Sample((np.ones((2, 32, 128), np.float32), np.array(-1)), {"axis": 1}, (1,)),
+        Sample((_whole(2, 512), _whole(3)), {"axis": 1}),
+        Sample((_whole(64), _whole(1, 17)), {"axis": 0}),
+    ],
+    "gather_nd": [Sample((_TABLE, _whole(2, 5, 2)), {"batch_dims": 0}), Sample((_whole(4, 9), _whole(5, 2)), {})],
+    "gather_elements": [Sample((_TABLE, _whole(40, 6, 3)), {"axis": 2}), Sample((_whole(9), _whole(5)), {"axis": 0})],
+    "scatter_nd": [
+        Sample((_TABLE, _whole(3, 1), np.ones((3, 6, 64), np.float32)), {"reduction": reduction})
+        for reduction in ("none", "add")
+    ],
+    "scatter_elements": [Sample((_TABLE, _whole(40, 1, 64), np.ones((40, 1, 64), np.float32)), {"axis": 1})],
+    "topk": [
+        Sample((np.ones((1, 1000), np.float32), np.array(5)), {"axis": -1}, (1,)),
+        Sample((np.ones((2, 1 << 16), np.float32), np.array(5)), {"axis": -1}, (1,)),
+        Sample((np.ones((2, 65537), np.float32), np.array(5)), {"axis": -1}, (1,)),
+    ],
+    "sort": [_floats((3, 84), axis=-1), _floats((2, 1 << 15), axis=-1)],
+    "div": [Sample((_whole(2, 9), np.array(4)), {}, (1,))],
+    "where": [
+        Sample((np.ones((2, 9), bool), _whole(2, 9), np.array(7)), {}, (2,)),
+        Sample((np.ones((2, 9), bool), np.array(7), np.array(-1)), {}, (1, 2)),
+        Sample((np.ones((2, 9), bool), np.float32(7), np.float32(-1)), {}, (1, 2)),
+    ],
+    "clip": [Sample((_whole(2, 9), np.array(-3), np.array(5)), {}, (1, 2))],
+    "lt": [Sample((_whole(2, 9), np.array(5)), {}, (1,)), Sample((_whole(2, 1), _whole(9)), {})],
+    "resize": [
+        _image(14, 18, mode="nearest", transform="asymmetric", rounding="floor"),
+        _image(21, 18, mode="nearest"),
+        _image(14, 18, mode="linear"),
+        _image(14, 18, mode="linear", transform="align_corners"),
+        _image(5, 11, mode="cubic"),
     ],
 }
 """Arguments as models have them, for rows whose samples are small or do not fit."""

@@ -16,7 +16,8 @@ Emit: TypeAlias = Callable[[CallPlanner, Node], None]
 
 FLOAT, BOOL, INT = frozenset({"float"}), frozenset({"bool"}), frozenset({"int"})
 HELD = FLOAT | BOOL
-"""What the card works with. Integers are there as positions alone; the host does what else there is to do with them."""
+ALL = HELD | INT
+"""What the card holds: floats and bools in its floats, integers in 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +105,9 @@ def _no_row(node: Node) -> bool:
     return node.op not in TABLE.rows
 
 
-@limitation("the card holds f32 and bf16 (as bfloat16), bool, i64 and i32")
+@limitation("the card holds f32, bf16 and bool (as bfloat16), i64 and i32 (as int32)")
 def _not_held(node: Node) -> bool:
-    return any(kind_of(value) not in HELD | INT for value in _on_card(node))
+    return any(kind_of(value) not in ALL for value in _on_card(node))
 
 
 @limitation("an empty tensor has no tile")
@@ -114,7 +115,7 @@ def _empty(node: Node) -> bool:
     return any(0 in shape_of(value) for value in _on_card(node))
 
 
-@limitation("integers are left to the host, but for positions")
+@limitation("the library does not take integers here")
 def _integers(node: Node) -> bool:
     return _wrongly_held(node, "int")
 

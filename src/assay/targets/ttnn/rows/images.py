@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from assay.ir.graph import Node, Value
+from assay.ops.definitions.resize import Taps, lines_of, taps_of
 from assay.targets.base import limitation
 from assay.targets.ttnn.plan import CHANNELS_LAST, ROWS, TILE, CallPlanner, Form, Make, Named, Ref, sizes
 from assay.targets.ttnn.products_config import ACCURATE
+from assay.targets.ttnn.rows.positions import PICKING, picked
 from assay.targets.ttnn.table import lowers
 
 _ON_CARD = Named("DRAM_MEMORY_CONFIG")
@@ -130,3 +134,70 @@ def _batch_norm(p: CallPlanner, node: Node) -> None:
     shift = p.call("neg", moved) if bias is None else p.call("subtract", p.take(bias), moved)
     form = Form(p.floats, TILE, CHANNELS_LAST)
     p.give(node.outputs[0], p.call("add", p.call("multiply", p.take(x, form), factor), shift), form)
+
+
+# --- resampling
+
+
+def _taps_of(node: Node) -> dict[int, Taps]:
+    """How each axis that changes is resampled."""
+    old, new = sizes(node.inputs[0]), sizes(node.outputs[0])
+    stated: tuple[int, ...] = node.attrs["axes"]
+    axes = [axis % len(old) for axis in stated]
+    lines = lines_of([old[axis] for axis in axes], [new[axis] for axis in axes], node.attrs)
+    return {axis: taps_of(line, node.attrs) for axis, line in zip(axes, lines, strict=True)}
+
+
+@limitation("what lies outside of a part is not filled")
+def _outside(node: Node) -> bool:
+    return any(taps.outside is not None and taps.outside.any() for taps in _taps_of(node).values())
+
+
+@lowers(
+    "resize",
+    calls=("upsample", "Tensor", "matmul", *PICKING),
+    constants=(1,),
+    unless=(_outside,),
+)
+def _resize(p: CallPlanner, node: Node) -> None:
+    """Images of which each element is repeated are the library's own. Else each axis is read at positions, or is a
+    product with the matrix of its weights."""
+    x, result = node.inputs[0], node.outputs[0]
+    old, new = sizes(x), sizes(result)
+    lines = _taps_of(node)
+    repeats = [_repeats(lines[axis], old[axis]) if axis in lines else 1 for axis in range(2, len(old))]
+    if len(old) == 4 and not {0, 1} & lines.keys() and all(repeats):
+        count, channels, height, width = old
+        rows = p.call("reshape", p.take(x, Form(p.floats, ROWS, CHANNELS_LAST)), [count, height, width, channels])
+        found = p.call("upsample", rows, repeats, mode="nearest", memory_config=_ON_CARD)
+        flat = p.call("reshape", found, [1, 1, count * new[2] * new[3], channels])
+        p.give(result, flat, Form(p.floats, ROWS, CHANNELS_LAST))
+        return
+    found, shape = p.take(x), old
+    for axis, taps in lines.items():
+        if taps.weights is None:
+            found, shape = picked(p, found, shape, axis, taps.positions[:, 0], "float")
+        else:
+            found, shape = _weighted(p, found, shape, axis, taps)
+    p.give(result, found)
+
+
+def _repeats(taps: Taps, size: int) -> int:
+    """How many times each element follows itself; 0 if they do not do just that."""
+    times, rest = divmod(len(taps.positions), size)
+    same = taps.weights is None and not rest
+    return times if same and np.array_equal(taps.positions[:, 0], np.repeat(np.arange(size), times)) else 0
+
+
+def _weighted(p: CallPlanner, x: Ref, shape: tuple[int, ...], axis: int, taps: Taps) -> tuple[Ref, tuple[int, ...]]:
+    """A tensor resampled along an axis, and its shape: the axis goes last, for the product."""
+    assert taps.weights is not None
+    count, size, last = len(taps.positions), shape[axis], len(shape) - 1
+    matrix = np.zeros((size, count), np.float32)
+    np.add.at(matrix, (taps.positions, np.arange(count)[:, None]), taps.weights)
+    turn = list(range(len(shape)))
+    turn[axis], turn[last] = last, axis
+    weights = p.call("Tensor", matrix, Named(p.floats), Named("device"), Named(TILE))
+    turned = x if axis == last else p.call("permute", x, turn)
+    found = p.call("matmul", turned, weights, compute_kernel_config=ACCURATE)
+    return found if axis == last else p.call("permute", found, turn), (*shape[:axis], count, *shape[axis + 1 :])

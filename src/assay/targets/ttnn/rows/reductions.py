@@ -8,9 +8,9 @@ from math import prod
 from assay.ir.dtypes import f32
 from assay.ir.graph import Node
 from assay.targets.base import limitation
-from assay.targets.ttnn.plan import CHANNELS_LAST, ROWS, TILE, CallPlanner, Form, on_card, sizes
+from assay.targets.ttnn.plan import CHANNELS_LAST, ROWS, TILE, CallPlanner, Form, kind_of, on_card, sizes
 from assay.targets.ttnn.products_config import ACCURATE
-from assay.targets.ttnn.table import HELD, lowers
+from assay.targets.ttnn.table import ALL, FLOAT, INT, lowers
 
 
 def _axes(node: Node) -> list[int]:
@@ -44,15 +44,31 @@ def _reduce(p: CallPlanner, node: Node, call: str) -> None:
     p.give(result, p.call("reshape", found, [1]) if not sizes(result) and sizes(node.inputs[0]) != (1,) else found)
 
 
-lowers("reduce_sum", calls=("sum",), unless=(_no_axis, _one_by_one))(partial(_reduce, call="sum"))
+lowers("reduce_sum", calls=("sum",), kinds=(FLOAT | INT,), unless=(_no_axis, _one_by_one))(partial(_reduce, call="sum"))
 lowers("reduce_mean", calls=("mean",), unless=(_no_axis,))(partial(_reduce, call="mean"))
-lowers("reduce_max", calls=("max",), kinds=(HELD,), unless=(_no_axis,))(partial(_reduce, call="max"))
-lowers("reduce_min", calls=("min",), kinds=(HELD,), unless=(_no_axis,))(partial(_reduce, call="min"))
+lowers("reduce_max", calls=("max",), kinds=(ALL,), unless=(_no_axis,))(partial(_reduce, call="max"))
+lowers("reduce_min", calls=("min",), kinds=(ALL,), unless=(_no_axis,))(partial(_reduce, call="min"))
 
 
-@lowers("cum_sum", calls=("cumsum",))
+@lowers("reduce_prod", calls=("prod",), unless=(_no_axis,))
+def _prod(p: CallPlanner, node: Node) -> None:
+    """One axis after the other."""
+    found = p.take(node.inputs[0])
+    for axis in _axes(node):
+        found = p.call("prod", found, dim=axis, keepdim=True)
+    kept = tuple(1 if at in _axes(node) else size for at, size in enumerate(sizes(node.inputs[0])))
+    wanted = on_card(node.outputs[0])
+    p.give(node.outputs[0], found if kept == wanted else p.call("reshape", found, list(wanted)))
+
+
+@lowers("cum_sum", calls=("cumsum",), kinds=(FLOAT | INT,))
 def _cum_sum(p: CallPlanner, node: Node) -> None:
     p.give(node.outputs[0], p.call("cumsum", p.take(node.inputs[0]), dim=node.attrs["axis"]))
+
+
+@lowers("cum_prod", calls=("cumprod",))
+def _cum_prod(p: CallPlanner, node: Node) -> None:
+    p.give(node.outputs[0], p.call("cumprod", p.take(node.inputs[0]), dim=node.attrs["axis"]))
 
 
 @limitation("steps are not rounded as precision, softmax_precision or accumulate may ask for")
@@ -96,7 +112,14 @@ def _rms_norm(p: CallPlanner, node: Node) -> None:
     )
 
 
-@lowers("arg_max", calls=("argmax",), layout=ROWS)
+@limitation("the library finds the largest integer along the last axis alone")
+def _integers_across(node: Node) -> bool:
+    x = node.inputs[0]
+    rank = len(on_card(x))
+    return x is not None and kind_of(x) == "int" and node.attrs["axis"] % rank != rank - 1
+
+
+@lowers("arg_max", calls=("argmax",), kinds=(FLOAT | INT,), layout=ROWS, unless=(_integers_across,))
 def _arg_max(p: CallPlanner, node: Node) -> None:
     result, rank = node.outputs[0], len(on_card(node.inputs[0]))
     axis, keep = node.attrs["axis"] % rank, bool(node.attrs["keepdims"])
