@@ -41,6 +41,18 @@ def _attention(q: Any, k: Any, v: Any, *, attn_mask: Any, is_causal: bool, scale
     return attend(q, k, v, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=True)
 
 
+_ACTIVATIONS = {
+    "UnaryOpType.RELU": functional.relu,
+    "UnaryOpType.GELU": functional.gelu,
+    "UnaryOpType.SILU": functional.silu,
+}
+
+
+def _linear(x: Any, w: Any, *, bias: Any, activation: Any, compute_kernel_config: Any) -> Any:
+    total = x @ w if bias is None else x @ w + bias
+    return total if activation is None else _ACTIVATIONS[activation.args[0].path](total)
+
+
 def _reduced(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, *, dim, keepdim: function(x, dim=dim, keepdim=keepdim)
 
@@ -80,6 +92,7 @@ MEANINGS: Mapping[str, Callable[..., Any]] = {
     "gather": lambda x, axis, *, index: torch.gather(x, axis, index),
     "prod": lambda x, *, dim, keepdim: torch.prod(x, dim, keepdim),
     "upsample": _repeated,
+    "linear": _linear,
     "matmul": lambda x, y, *, compute_kernel_config: torch.matmul(x, y),
     "softmax": lambda x, *, dim, numeric_stable, compute_kernel_config: torch.softmax(x, dim),
     "layer_norm": _norm(functional.layer_norm),

@@ -28,6 +28,7 @@ from assay.targets.shared.limitations import other_mode
 from assay.targets.threads import Threads, available_threads
 from assay.targets.ttnn.device_model import ModelledCard, Setting, compiled
 from assay.targets.ttnn.library import LibraryFailed, has_card, open_library
+from assay.targets.ttnn.linear import fuse_linear
 from assay.targets.ttnn.resident import keep_weights
 from assay.targets.ttnn.table import TABLE
 
@@ -79,8 +80,8 @@ class TtnnTarget:
         return self.limitations().support(node)
 
     def passes(self) -> Sequence[NamedPass]:
-        """Weights stay on the card."""
-        return (NamedPass("resident", keep_weights),)
+        """Layers are one call; weights stay on the card."""
+        return (NamedPass("linear", fuse_linear), NamedPass("resident", keep_weights))
 
     def open(self) -> Device:
         """The memory of the modelled card."""

@@ -42,6 +42,7 @@ class Make:
 
     path: str
     kwargs: Mapping[str, Any]
+    args: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,7 @@ def _plain(argument: Any) -> Any:
         return {"name": argument.path}
     if isinstance(argument, Make):
         kwargs = {name: _plain(each) for name, each in argument.kwargs.items()}
-        return {"make": argument.path, "args": [], "kwargs": kwargs}
+        return {"make": argument.path, "args": [_plain(each) for each in argument.args], "kwargs": kwargs}
     return [_plain(each) for each in argument] if isinstance(argument, list | tuple) else argument  # pyright: ignore[reportUnknownVariableType]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import inf
 
 from assay.ir.graph import Node, Value
 from assay.targets.base import limitation
 from assay.targets.ttnn.formats import TILE as TILE_SIZE
-from assay.targets.ttnn.plan import CallPlanner, Ref, kind_of, on_card, sizes
+from assay.targets.ttnn.plan import CallPlanner, Make, Named, Ref, kind_of, on_card, sizes
 from assay.targets.ttnn.products_config import ACCURATE
 from assay.targets.ttnn.rows.movement import repeated
 from assay.targets.ttnn.rows.reductions import coarser
@@ -37,6 +38,28 @@ def _batched(p: CallPlanner, x: Ref, shape: tuple[int, ...], batch: tuple[int, .
 def _result_shape(left: tuple[int, ...], right: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[int, ...]:
     """What the library makes of these shapes: for two vectors a tensor without axes."""
     return () if len(left) == len(right) == 1 else wanted
+
+
+_FUNCTIONS: Mapping[str, Make] = {
+    "relu": Make("UnaryWithParam", {}, (Named("UnaryOpType.RELU"),)),
+    "gelu": Make("UnaryWithParam", {}, (Named("UnaryOpType.GELU"), 0.0)),
+    "silu": Make("UnaryWithParam", {}, (Named("UnaryOpType.SILU"),)),
+}
+"""The functions that follow a layer; a 0 asks gelu to be accurate."""
+
+
+@lowers("ttnn.linear", calls=("linear",))
+def _linear(p: CallPlanner, node: Node) -> None:
+    x, weights, bias = (*node.inputs, None)[:3]
+    found = p.call(
+        "linear",
+        p.take(x),
+        p.take(weights),
+        bias=None if bias is None else p.take(bias),
+        activation=_FUNCTIONS.get(node.attrs["activation"]),
+        compute_kernel_config=ACCURATE,
+    )
+    p.give(node.outputs[0], found)
 
 
 @limitation("the library's attention has four axes")
