@@ -39,6 +39,7 @@ FUSED: dict[str, Callable[[Builder, Value], list[Any]]] = {
     "the row comes first": lambda b, x: [b.add(b.constant(BIAS), b.matmul(x, W))],
     "no row": lambda b, x: [b.relu(b.matmul(x, W))],
     "apart in another way": lambda b, x: [b.reshape(layer(b, x, "silu"), [2, 3, 2, 3])],
+    "a matrix that is transposed": lambda b, x: [b.neg(b.matmul(x, b.transpose(b.constant(W.T.copy()), perm=(1, 0))))],
     "two layers": lambda b, x: [b.relu(b.add(b.matmul(layer(b, x), W.T.copy()), np.ones(8, np.float32)))],
     "two layers, joined": lambda b, x: [
         layer(b, b.reshape(b.relu(b.matmul(b.reshape(layer(b, x), [6, 6]), W.T.copy())), [2, 3, 8]))
@@ -60,7 +61,7 @@ def test_a_layer_is_one_call_and_means_the_same(name: str) -> None:
     verify(fused)
     ops = [node.op for node in fused.nodes]
     assert ops.count("ttnn.linear") == {"two layers": 2, "two layers, joined": 3}.get(name, 1)
-    assert not {"matmul", "add", "relu", "gelu", "silu"} & set(ops)
+    assert not {"matmul", "add", "relu", "gelu", "silu", "transpose"} & set(ops)
     assert ops.count("reshape") == (name == "apart in another way"), "rows are not joined and taken apart"
     x = RNG.normal(size=(2, 3, 8)).astype(np.float32)
     (found,), _ = Interpreter(fused, "precise", DEFAULT, {}).submit([x])

@@ -48,8 +48,9 @@ _ACTIVATIONS = {
 }
 
 
-def _linear(x: Any, w: Any, *, bias: Any, activation: Any, compute_kernel_config: Any) -> Any:
-    total = x @ w if bias is None else x @ w + bias
+def _linear(x: Any, w: Any, *, bias: Any, activation: Any, transpose_b: bool, compute_kernel_config: Any) -> Any:
+    product = x @ (w.T if transpose_b else w)
+    total = product if bias is None else product + bias
     return total if activation is None else _ACTIVATIONS[activation.args[0].path](total)
 
 

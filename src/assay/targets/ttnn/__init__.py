@@ -27,6 +27,7 @@ from assay.targets.base import (
 from assay.targets.shared.limitations import other_mode
 from assay.targets.threads import Threads, available_threads
 from assay.targets.ttnn.device_model import ModelledCard, Setting, compiled
+from assay.targets.ttnn.formats import chosen_weights
 from assay.targets.ttnn.library import LibraryFailed, has_card, open_library
 from assay.targets.ttnn.linear import fuse_linear
 from assay.targets.ttnn.resident import keep_weights
@@ -94,7 +95,8 @@ class TtnnTarget:
         library = open_library()
         if isinstance(library, str):
             raise CompileFailed(library)
-        return compiled(Setting(segment, library, self._limits, bodies), device or ModelledCard())
+        setting = Setting(segment, library, self._limits, bodies, chosen_weights())
+        return compiled(setting, device or ModelledCard())
 
 
 _LIMITATIONS = TABLE.limitations()

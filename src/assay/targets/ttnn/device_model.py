@@ -20,10 +20,10 @@ from assay.targets.base import Bodies, Device, Event, Executable, Finished, Obse
 from assay.targets.budget import Allowance
 from assay.targets.reference.interpreter import Interpreter
 from assay.targets.ttnn.description import description
-from assay.targets.ttnn.formats import bfloat16
+from assay.targets.ttnn.formats import ROUNDING, bfloat16
 from assay.targets.ttnn.library import Library
 from assay.targets.ttnn.lowering import Taken, accepted, planned
-from assay.targets.ttnn.plan import ROWS, Form, bytes_on_card, fits_words, kind_of
+from assay.targets.ttnn.plan import ROWS, Form, bytes_on_card, fits_words, kind_of, matrices_of
 
 
 class ModelledBuffer:
@@ -64,6 +64,7 @@ class Setting:
     library: Library
     limits: Limits
     bodies: Bodies
+    matrices: str = ""
 
 
 class ModelledExecutable:
@@ -75,7 +76,9 @@ class ModelledExecutable:
         self._setting, self._resident, self.taken = setting, resident, taken
         segment = setting.segment
         self._open = tuple(value for value in segment.inputs if value not in resident)
-        constants = {**segment.constants, **{value: each.content for value, each in resident.items()}}
+        self._narrow = matrices_of(segment) if setting.matrices else frozenset[Value]()
+        lasting = {**segment.constants, **{value: each.content for value, each in resident.items()}}
+        constants = {value: self._held(value, content) for value, content in lasting.items()}
         graph = replace(segment, inputs=self._open, input_names=(), constants=constants)
         self._oracle = Interpreter(graph, "bf16", setting.limits, setting.bodies)
         self._whole = any(kind_of(value) == "int" for node in segment.nodes for value in node.outputs)
@@ -94,8 +97,15 @@ class ModelledExecutable:
     ) -> tuple[tuple[Any, ...], Run]:
         """Buffers in, buffers out."""
         watch = _widths_watched(observer) if self._whole else observer
-        found, _ = self._oracle.submit([each.content for each in inputs], watch, allowance)
+        contents = [self._held(value, each.content) for value, each in zip(self._open, inputs, strict=True)]
+        found, _ = self._oracle.submit(contents, watch, allowance)
         return tuple(map(ModelledBuffer, found)), Finished(self.taken.peak_bytes)
+
+    def _held(self, value: Value, content: Array) -> Array:
+        """What a value is on the card: matrices may be narrower than other floats."""
+        if value not in self._narrow:
+            return content
+        return ROUNDING[self._setting.matrices](content.astype(np.float32)).astype(content.dtype)
 
 
 def _widths_watched(observer: Observer | None) -> Observer:
@@ -118,7 +128,7 @@ def _widths_watched(observer: Observer | None) -> Observer:
 def take(setting: Setting, resident: Collection[Value] = ()) -> Taken:
     """The program of a segment, some of whose inputs are `resident`, and what the library says of it. CompileFailed if
     the library does not take it."""
-    program = planned(setting.segment, resident)
+    program = planned(setting.segment, resident, matrices=setting.matrices)
     return Taken(program, accepted(program, setting.library))
 
 

@@ -6,12 +6,14 @@ short mantissa without a hidden bit. Rows are those of tiles: a tensor's last ax
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from functools import partial
 
 import ml_dtypes
 import numpy as np
 
+from assay.errors import NotFound, hint_for
 from assay.ir.dtypes import Array
 
 BLOCK = 16
@@ -20,6 +22,8 @@ TILE = 32
 """Rows and columns of a tile."""
 _FRACTION = 23
 _INFINITE = 255
+ENVIRONMENT = "ASSAY_TTNN_WEIGHTS"
+"""The variable with the format that the matrices of products have on the card."""
 """The exponent of infinities and NaN."""
 
 
@@ -65,6 +69,8 @@ def _decoded(mantissas: Array, shared: Array, shift: int, signs: Array) -> Array
     return np.where(aligned > 0, bits, 0)
 
 
+BLOCK_BYTES: Mapping[str, int] = {"bfloat8_b": 1088, "bfloat4_b": 576}
+"""The bytes of a tile in each block format: mantissas with signs, and an exponent for each block."""
 ROUNDING: Mapping[str, Callable[[Array], Array]] = {
     "float32": lambda array: array,
     "bfloat16": bfloat16,
@@ -72,3 +78,14 @@ ROUNDING: Mapping[str, Callable[[Array], Array]] = {
     "bfloat4_b": partial(block_float, bits=3),
 }
 """What each dtype of the library leaves of a float32 array of at least one axis."""
+
+
+def chosen_weights(environment: Mapping[str, str] = os.environ) -> str:
+    """The block format of matrices that products alone read: `$ASSAY_TTNN_WEIGHTS`; empty if they are as wide as other
+    floats. NotFound if there is no such format."""
+    name = environment.get(ENVIRONMENT, "")
+    if name in ("", "bfloat16"):
+        return ""
+    if name not in BLOCK_BYTES:
+        raise NotFound(f"there is no format '{name}' of weights ({ENVIRONMENT})", hint=hint_for(name, BLOCK_BYTES))
+    return name

@@ -33,11 +33,12 @@ class LibraryFailed(RunFailed):
 
 @dataclass(frozen=True, slots=True)
 class RefusedCall:
-    """The library did not take a call: `step` is its place in the program (−1: before the first), `reason` what the
-    library said."""
+    """The library did not take a call: `step` is its place in the program (−1: before the first, at the input in the
+    place `given`), `reason` what the library said."""
 
     reason: str
     step: int
+    given: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class Library:
         """Have every step of a program checked, on inputs (number, shape, dtype, layout) that hold nothing."""
         reply = self._ask("check", steps=list(steps), inputs=[list(each) for each in inputs])
         if "refused" in reply:
-            return RefusedCall(reply["refused"], reply["step"])
+            return RefusedCall(reply["refused"], reply["step"], reply["given"])
         specs = tuple(tuple(None if spec is None else _spec(spec) for spec in step) for step in reply["specs"])
         return Checked(specs, tuple((dram, l1) for dram, l1 in reply["memory"]))
 

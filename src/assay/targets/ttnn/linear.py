@@ -1,4 +1,5 @@
-"""The pass `linear`: a product with a matrix, what is added to each row, and the function that follows, as one call.
+"""The pass `linear`: a product with a matrix, which may be stored transposed, what is added to each row, and the
+function that follows, as one call.
 
 The rows of such a layer are those of all axes but the last. So what the axes were joined for in front of a product, and
 taken apart for behind it, is not done: the layer takes and gives them as they were.
@@ -25,6 +26,8 @@ class Layer:
 
     product: Node
     absorbed: tuple[Node, ...]
+    weights: Value
+    transposed: bool
     bias: Value | None
     activation: str
 
@@ -40,13 +43,15 @@ class Layer:
 
 
 def fuse_linear(graph: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:
-    """Products with a matrix that are added to or passed through a function are `ttnn.linear`."""
+    """Products with a transposed matrix, and those that something is added to or that are passed through a function,
+    are `ttnn.linear`."""
     readers = _readers(graph)
-    layers = [layer for node in graph.nodes if (layer := _layer(node, readers)) is not None]
+    turned = {each.outputs[0]: each.inputs[0] for each in graph.nodes if each.op == "transpose"}
+    layers = [layer for node in graph.nodes if (layer := _layer(node, readers, turned)) is not None]
     if not layers:
         return graph
     rewriting = begin(graph, static, numbers)
-    ends = {layer.absorbed[-1]: layer for layer in layers}
+    ends = {(layer.product, *layer.absorbed)[-1]: layer for layer in layers}
     inside = {node for layer in layers for node in (layer.product, *layer.absorbed)}
     sources = {each.outputs[0]: each.inputs[0] for each in graph.nodes if each.op in _SHAPING and each not in inside}
     for node in graph.nodes:
@@ -54,10 +59,10 @@ def fuse_linear(graph: Graph, static: Collection[Value], numbers: Iterator[int])
         if layer is None:
             rewriting.nodes += [] if node in inside else [node]
             continue
-        x, weights = _rows_of(layer.product, sources), layer.product.inputs[1]
-        assert weights is not None
+        x, weights = _rows_of(layer.product, sources), layer.weights
         given = (x, weights) if layer.bias is None else (x, weights, layer.bias)
-        made = rewriting.emit(layer.origin, "ttnn.linear", *given, activation=layer.activation)
+        attrs = {"activation": layer.activation, "transposed": layer.transposed}
+        made = rewriting.emit(layer.origin, "ttnn.linear", *given, **attrs)
         shape = _known(layer.result)
         if shape_of(made) != shape:
             sources[layer.result] = made
@@ -78,8 +83,9 @@ def _readers(graph: Graph) -> Mapping[Value, list[Node]]:
     return found
 
 
-def _layer(product: Node, readers: Mapping[Value, list[Node]]) -> Layer | None:
-    """The layer that begins with a product; None if it is none, or nothing follows that a layer has."""
+def _layer(product: Node, readers: Mapping[Value, list[Node]], turned: Mapping[Value, Value | None]) -> Layer | None:
+    """The layer that begins with a product; None if it is none, or there is nothing that a layer has beside that.
+    `turned` says what a value is the transpose of."""
     if product.op != "matmul" or not _is_layer_product(product):
         return None
     absorbed: list[Node] = []
@@ -99,7 +105,12 @@ def _layer(product: Node, readers: Mapping[Value, list[Node]]) -> Layer | None:
             absorbed.append(node)
         else:
             break
-    return Layer(product, tuple(absorbed), bias, activation) if bias is not None or activation else None
+    weights = product.inputs[1]
+    assert weights is not None
+    source = turned.get(weights)
+    if bias is None and not activation and source is None:
+        return None
+    return Layer(product, tuple(absorbed), source or weights, source is not None, bias, activation)
 
 
 def _is_layer_product(node: Node) -> bool:

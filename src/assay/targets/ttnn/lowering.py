@@ -9,6 +9,7 @@ from assay.errors import CompileFailed
 from assay.ir.graph import Graph, Value
 from assay.targets.base import NodeRefused
 from assay.targets.ttnn import ops, rows
+from assay.targets.ttnn.formats import ENVIRONMENT
 from assay.targets.ttnn.library import Checked, Library, LibraryFailed, RefusedCall
 from assay.targets.ttnn.plan import CallPlanner, CallProgram
 from assay.targets.ttnn.table import TABLE, OpTable
@@ -31,11 +32,16 @@ class Taken:
 
 
 def planned(
-    graph: Graph, bound: Collection[Value] = (), floats: str = "bfloat16", table: OpTable = TABLE
+    graph: Graph,
+    bound: Collection[Value] = (),
+    floats: str = "bfloat16",
+    table: OpTable = TABLE,
+    matrices: str = "",
 ) -> CallProgram:
     """A segment, every node of which the table takes, in calls of the library; the inputs that are `bound` are given
-    for all runs. CompileFailed if the content of a constant does not let it."""
-    planner = CallPlanner(graph, floats, bound)
+    for all runs, and `matrices` is the format of those that products alone read, if it is another. CompileFailed if the
+    content of a constant does not let it."""
+    planner = CallPlanner(graph, floats, bound, matrices)
     for node in graph.nodes:
         row = table.rows[node.op]
         planner.begin(node, row.layout)
@@ -54,11 +60,7 @@ def accepted(program: CallProgram, library: Library) -> Checked:
         raise NodeRefused(error.message, program.steps[error.step].node, hint=error.hint) from error
     if isinstance(found, RefusedCall):
         if found.step < 0:
-            need, size = program.given_bytes >> 20, library.about().dram >> 20
-            raise CompileFailed(
-                f"the card has no room: weights and inputs take {need:,} MiB of its {size:,} MiB. {found.reason}",
-                hint="give the model in parts, or with narrower weights",
-            )
+            raise CompileFailed(_without_room(program, found, library), hint=_NARROWER)
         step = program.steps[found.step]
         raise NodeRefused(f"the library refuses {step.op}: {found.reason}", step.node)
     made = {ref: at for at, step in enumerate(program.steps) for ref in step.results}
@@ -70,3 +72,17 @@ def accepted(program: CallProgram, library: Library) -> Checked:
         if str(spec) != str(promise):
             raise NodeRefused(f"{step.op} gives {spec} where the table says {promise}", step.node)
     return found
+
+
+_NARROWER = f"give the model in parts, or with narrower weights ({ENVIRONMENT}=bfloat8_b)"
+
+
+def _without_room(program: CallProgram, refused: RefusedCall, library: Library) -> str:
+    """What there is to say if weights and inputs do not fit: their sum, and the node that reads the first too many."""
+    need, size = program.given_bytes >> 20, library.about().dram >> 20
+    ref = program.given[refused.given].ref
+    reader = next((step.node for step in program.steps if ref in step.reads), None)
+    whose = (
+        "" if reader is None else f", from the one on that {reader.op} ({reader.origin.name or reader.origin.op}) reads"
+    )
+    return f"the card has no room: weights and inputs take {need:,} MiB of its {size:,} MiB{whose}. {refused.reason}"

@@ -18,17 +18,18 @@ from assay.ops.samples import Rng, draw, elementwise, listed
 TTNN_OPS = OPS.of_target("ttnn")
 
 
-def _same_shape(x: Fact) -> list[Shape]:
+def _same_shape(x: Fact, *, matrix: bool) -> list[Shape]:
     return [x.shape]
 
 
-def _same_parts(b: Any, x: Any) -> Any:
+def _same_parts(b: Any, x: Any, *, matrix: bool) -> Any:
     return b.expand(x, b.constant(np.zeros(0, np.int64)))
 
 
 @op("T -> T", into=TTNN_OPS, T=TENSORS, shape=_same_shape, parts=_same_parts, samples=elementwise())
-def resident(x: Array) -> Array:
-    """x itself. Of a weight it is computed once, so that the weight is on the card before the first run."""
+def resident(x: Array, *, matrix: bool = False) -> Array:
+    """x itself. Of a weight it is computed once, so that the weight is on the card before the first run; a `matrix` is
+    there for products alone."""
     return x
 
 
@@ -36,17 +37,17 @@ ACTIVATIONS = ("relu", "gelu", "silu")
 """The functions that the library takes into a product."""
 
 
-def _linear_shape(x: Fact, w: Fact, bias: Fact | None = None, *, activation: str) -> list[Shape]:
+def _linear_shape(x: Fact, w: Fact, bias: Fact | None = None, *, activation: str, transposed: bool) -> list[Shape]:
     check_among("activation", activation, ("", *ACTIVATIONS))
     if x.shape is None or w.shape is None:
         return [None]
-    if len(x.shape) < 2 or len(w.shape) != 2 or differ(x.shape[-1], w.shape[0]):
+    if len(x.shape) < 2 or len(w.shape) != 2 or differ(x.shape[-1], w.shape[int(transposed)]):
         raise ValueError(f"rows of {list(x.shape)} do not fit a matrix {list(w.shape)}")
-    return [(*x.shape[:-1], w.shape[1])]
+    return [(*x.shape[:-1], w.shape[int(not transposed)])]
 
 
-def _linear_parts(b: Any, x: Any, w: Any, bias: Any = None, *, activation: str) -> Any:
-    product = b.matmul(x, w)
+def _linear_parts(b: Any, x: Any, w: Any, bias: Any = None, *, activation: str, transposed: bool) -> Any:
+    product = b.matmul(x, b.transpose(w, perm=(1, 0)) if transposed else w)
     total = product if bias is None else b.add(product, b.reshape(bias, [-1]))
     return b.emit(activation, total)[0] if activation else total
 
@@ -57,6 +58,7 @@ def _linear_samples(rng: Rng, dtype: DType) -> Any:
         yield x, w, bias, {"activation": activation}
     yield x[0], w, None, {"activation": "relu"}
     yield x, w, bias[None], {"activation": ""}
+    yield x, draw(rng, dtype, (5, 8)), bias, {"activation": "", "transposed": True}
 
 
 @op(
@@ -69,8 +71,9 @@ def _linear_samples(rng: Rng, dtype: DType) -> Any:
     parts=_linear_parts,
     samples=listed(_linear_samples),
 )
-def linear(x: Array, w: Array, bias: Array | None = None, *, activation: str = "") -> Array:
-    """A layer: rows (…, K) by a matrix (K, N), a row added to each, passed through a function; rounded once."""
-    product = exact_matmul(x, w)
+def linear(x: Array, w: Array, bias: Array | None = None, *, activation: str = "", transposed: bool = False) -> Array:
+    """A layer: rows (…, K) by a matrix (K, N), or (N, K) if it is `transposed`, a row added to each, passed through a
+    function; rounded once."""
+    product = exact_matmul(x, w.T if transposed else w)
     total = product if bias is None else product + bias.reshape(-1)
     return OPS[activation].reference(total) if activation else total

@@ -18,6 +18,7 @@ from assay.ir.dtypes import Array
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.types import TensorType
 from assay.targets.base import NodeRefused
+from assay.targets.ttnn.formats import BLOCK_BYTES
 from assay.targets.ttnn.formats import TILE as TILE_SIZE
 
 TILE, ROWS = "TILE_LAYOUT", "ROW_MAJOR_LAYOUT"
@@ -185,7 +186,14 @@ def on_card(value: Value | None) -> tuple[int, ...]:
     return sizes(value) or (1,)
 
 
-_TILE_BYTES: Mapping[str, int] = {"bfloat16": 2048, "float32": 4096, "int32": 4096, "uint32": 4096, "uint16": 2048}
+_TILE_BYTES: Mapping[str, int] = {
+    "bfloat16": 2048,
+    "float32": 4096,
+    "int32": 4096,
+    "uint32": 4096,
+    "uint16": 2048,
+    **BLOCK_BYTES,
+}
 
 
 def bytes_on_card(shape: tuple[int, ...], form: Form) -> int:
@@ -218,12 +226,14 @@ KINDS: Mapping[str, str] = {"f32": "float", "bf16": "float", "bool": "bool", "i6
 class CallPlanner:
     """The program so far. Floats and bools are `floats` on the card; every call gets the layout of its table row.
 
-    The inputs that are `bound` are given for all runs, like constants: in the form that is wanted of them.
+    The inputs that are `bound` are given for all runs, like constants: in the form that is wanted of them. Matrices
+    that products alone read are given in `matrices`, if that is said.
     """
 
     graph: Graph
     floats: str = "bfloat16"
     bound: Collection[Value] = ()
+    matrices: str = ""
     steps: list[LibraryCall] = field(default_factory=list[LibraryCall])
     given: list[Given] = field(default_factory=list[Given])
     promises: list[Promise] = field(default_factory=list[Promise])
@@ -234,6 +244,9 @@ class CallPlanner:
     _node: Node | None = None
     _handing_over: bool = False
     _layout: str = TILE
+
+    def __post_init__(self) -> None:
+        self._narrow = matrices_of(self.graph) if self.matrices else frozenset[Value]()
 
     # --- for those who plan a segment
 
@@ -249,6 +262,8 @@ class CallPlanner:
 
     def boundary(self, value: Value) -> Form:
         """The form in which a value comes from a segment or the host and goes there."""
+        if value in self._narrow:
+            return Form(self.matrices)
         return Form("int32", ROWS) if kind_of(value) == "int" else Form(self.floats)
 
     # --- for the functions of the table
@@ -256,6 +271,11 @@ class CallPlanner:
     def usual(self, value: Value) -> Form:
         """The form that the row of the node under way wants of a value."""
         return Form("int32" if kind_of(value) == "int" else self.floats, self._layout)
+
+    def matrix_form(self, value: Value | None) -> Form:
+        """The form that a product wants of its second operand."""
+        assert value is not None
+        return Form(self.matrices) if value in self._narrow else self.usual(value)
 
     def take(self, value: Value | None, form: Form | None = None) -> Ref:
         """A value in a form, by default the usual one; converted now if it is not there yet."""
@@ -364,6 +384,25 @@ class CallPlanner:
     def _fresh(self) -> Ref:
         self._numbers += 1
         return Ref(self._numbers)
+
+
+def matrices_of(graph: Graph) -> frozenset[Value]:
+    """The matrices that a segment is given and that only products read, as their second operand; and what is kept on
+    the card of such."""
+    given = {value for value in (*graph.inputs, *graph.constants) if kind_of(value) == "float"}
+    found = {value for value in given if len(sizes(value)) == _MATRIX}
+    kept: set[Value] = set()
+    for node in graph.nodes:
+        if node.op == "ttnn.resident" and node.attrs["matrix"]:
+            kept.update(node.outputs)
+            continue
+        second = node.inputs[1:2] if node.op in _PRODUCTS else ()
+        found.difference_update(value for value in node.inputs if value is not None and value not in second)
+    return frozenset(found | kept)
+
+
+_MATRIX = 2
+_PRODUCTS = ("matmul", "ttnn.linear")
 
 
 def shape_in(value: Value, form: Form) -> tuple[int, ...]:

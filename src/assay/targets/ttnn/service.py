@@ -20,11 +20,11 @@ Send = Callable[[Any], None]
 
 
 class Refused(Exception):
-    """The library raised an error: what it said, and the step at which it did."""
+    """The library raised an error: what it said, and the step, or the input before the first step, at which it did."""
 
-    def __init__(self, error: BaseException, step: int = -1) -> None:
+    def __init__(self, error: BaseException, step: int = -1, given: int = -1) -> None:
         super().__init__(said(error))
-        self.step = step
+        self.step, self.given = step, given
 
 
 def said(error: BaseException) -> str:
@@ -59,7 +59,7 @@ class OpenCard:
         try:
             return getattr(self, f"do_{kind}")(send, **request)
         except Refused as refused:
-            return {"refused": str(refused), "step": refused.step}
+            return {"refused": str(refused), "step": refused.step, "given": refused.given}
 
     def do_about(self, send: Send) -> Any:
         """What the library says of itself and of the card."""
@@ -102,9 +102,9 @@ class OpenCard:
 
     def _checked(self, send: Send, steps: list[Any], inputs: list[Any]) -> Any:
         values: dict[int, Any] = {}
-        for number, shape, dtype, layout in inputs:
+        for at, (number, shape, dtype, layout) in enumerate(inputs):
             send(("allocate", None))
-            values[number] = self._guarded(-1, lambda s=shape, d=dtype, o=layout: self._allocated(s, d, o))
+            values[number] = self._guarded(-1, lambda s=shape, d=dtype, o=layout: self._allocated(s, d, o), at)
         specs: list[Any] = []
         memory = [self._used()]
         for at, step in enumerate(steps):
@@ -142,11 +142,11 @@ class OpenCard:
         arguments = [self._made(each, values) for each in given["args"]]
         return call(*arguments, **{name: self._made(each, values) for name, each in keywords.items()})
 
-    def _guarded(self, at: int, call: Callable[[], Any]) -> Any:
+    def _guarded(self, at: int, call: Callable[[], Any], given: int = -1) -> Any:
         try:
             return call()
         except Exception as error:
-            raise Refused(error, at) from None
+            raise Refused(error, at, given) from None
 
     def _named(self, path: str) -> Any:
         found = self.ttnn

@@ -20,7 +20,7 @@ def _matmul(p: CallPlanner, node: Node) -> None:
     """The library broadcasts batches only where the second operand has none."""
     x, y = node.inputs
     left, right = on_card(x), on_card(y)
-    a, b = p.take(x), p.take(y)
+    a, b = p.take(x), p.take(y, p.matrix_form(y))
     if len(right) > 2 and left[:-2] != right[:-2]:
         batch = on_card(node.outputs[0])[: max(len(left), len(right)) - 2]
         a = _batched(p, a, left, batch)
@@ -54,7 +54,8 @@ def _linear(p: CallPlanner, node: Node) -> None:
     found = p.call(
         "linear",
         p.take(x),
-        p.take(weights),
+        p.take(weights, p.matrix_form(weights)),
+        transpose_b=bool(node.attrs["transposed"]),
         bias=None if bias is None else p.take(bias),
         activation=_FUNCTIONS.get(node.attrs["activation"]),
         compute_kernel_config=ACCURATE,
