@@ -89,3 +89,11 @@ def test_special_numbers_are_those_of_numpy(device: VulkanDevice) -> None:
         np.testing.assert_allclose(computed("pow", x, y), np.power(x.astype(np.float64), y).astype(np.float32), 1e-6)
         for op, function in {"exp": np.exp, "log": np.log, "tanh": np.tanh, "atan": np.arctan}.items():
             np.testing.assert_allclose(computed(op, special), function(special.astype(np.float64)), 1e-6)
+
+
+@pytest.mark.parametrize("restricted", ["", "no-f64"], indirect=True)
+def test_powers_of_whole_numbers_have_no_error(restricted: VulkanDevice) -> None:
+    for dtype, bits in ((f32, 24), (f64, 53))[: 1 + restricted.profile.f64]:
+        pairs = [(x, y) for x in range(20) for y in range(64) if x**y < 2**bits]
+        x, y = (np.array(side, dtype.numpy) for side in zip(*pairs, strict=True))
+        assert computed("pow", x, y).tolist() == [float(a**b) for a, b in pairs]

@@ -237,6 +237,10 @@ def _log_pair(x: ShaderValue) -> tuple[ShaderValue, ShaderValue]:
     return whole, (top - whole) + bottom
 
 
+_WHOLE = {"f32": 2.0**24, "f64": 2.0**53}
+"""Up to here every whole number is one of the kind."""
+
+
 def _wide_power(x: ShaderValue, y: ShaderValue) -> ShaderValue:
     """xʸ of positive numbers by way of f64."""
     s = x.shader
@@ -254,7 +258,22 @@ def _own_power(x: ShaderValue, y: ShaderValue) -> ShaderValue:
     found = exp(top)
     found = found + found * lost
     beyond = s.select((y * high) > 0.0, infinity(s, kind), s.value(0.0, kind))
-    return s.select(absolute(y * high) > limit, beyond, found)
+    found = s.select(absolute(y * high) > limit, beyond, found)
+    count = s.select((y >= 1.0) & (y < 64.0) & floor(y).equals(y), y, s.value(0.0, kind))
+    exact = _repeated_product(x, s.cast(count, "u32"))
+    return s.select((count > 0.0) & floor(x).equals(x) & (exact < _WHOLE[kind]), exact, found)
+
+
+def _repeated_product(x: ShaderValue, count: ShaderValue) -> ShaderValue:
+    """x multiplied with itself: without an error as long as the result is a whole number that the kind holds."""
+    s = x.shader
+    left, square, found = s.variable("u32", count), s.variable(x.kind, x), s.variable(x.kind, 1.0)
+    with s.looping(lambda: left.get() > 0):
+        odd = (left.get() & 1).differs(0)
+        found.set(s.select(odd, found.get() * square.get(), found.get()))
+        square.set(square.get() * square.get())
+        left.set(left.get() >> 1)
+    return found.get()
 
 
 def power(x: ShaderValue, y: ShaderValue) -> ShaderValue:
