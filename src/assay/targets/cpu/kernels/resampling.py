@@ -2,45 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any, cast
-
-from assay.ir.dims import Dim, product
-from assay.ir.dtypes import FLOATS, f32, f64, i64
+from assay.ir.dims import product
+from assay.ir.dtypes import f32, f64, i64
 from assay.ir.graph import Node
 from assay.ops.shapes import axes_of
-from assay.targets.base import limitation
 from assay.targets.cpu.kernels.elements import MOVABLE, computed
 from assay.targets.cpu.kernels.indexing import gather_rows
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
 from assay.targets.shared.planner import Planner
-from assay.targets.shared.tensors import dtype_of, shape_of
+from assay.targets.shared.resampling import crops, filter_of, interpolates_others, unclear_filter
 from assay.targets.shared.views import View
 
-_REACH = {"linear": 1, "cubic": 2}
 
-
-@limitation("there is no kernel that resizes a part of a tensor")
-def _crops(node: Node) -> bool:
-    return node.attrs["transform"] == "crop"
-
-
-@limitation("there is no kernel that interpolates other numbers than floats")
-def _interpolates_others(node: Node) -> bool:
-    return node.attrs["mode"] != "nearest" and dtype_of(node.inputs[0]) not in FLOATS
-
-
-@limitation("how many elements a filter covers is known only when the program runs")
-def _unclear_filter(node: Node) -> bool:
-    attrs, shapes = node.attrs, (shape_of(node.inputs[0]), shape_of(node.outputs[0]))
-    axes: Sequence[int] = attrs["axes"]
-    known = all(isinstance(shape[axis], int) for shape in shapes for axis in axes)
-    return attrs["antialias"] and not attrs["scales"] and not known
-
-
-@emits("resize", MOVABLE, unless=(_crops, _interpolates_others, _unclear_filter), reads=(0,))
+@emits("resize", MOVABLE, unless=(crops, interpolates_others, unclear_filter), reads=(0,))
 def resize(p: Planner, node: Node) -> None:
     """Between the axes, floats are kept in the type that sums are made in."""
     order, attrs = p.view(node.inputs[0]).order, node.attrs
@@ -70,9 +45,7 @@ def _copy(p: Planner, node: Node, x: View, target: View, axis: int, scale: float
 def _interpolate(p: Planner, node: Node, x: View, target: View, axis: int, scale: float) -> None:
     """Plan an axis of which each new element is a weighted sum of old ones."""
     size, inner = target.shape[axis], product(x.shape[axis + 1 :])
-    shrink = _shrink(node.attrs, scale, x.shape[axis], size)
-    first = math.floor(-_REACH[node.attrs["mode"]] / shrink) + 1
-    taps = 2 - 2 * first
+    shrink, first, taps = filter_of(node.attrs, scale, x.shape[axis], size)
     sums = f64 if x.dtype is f64 else f32
     positions, weights = p.temporary(i64, (taps, size)), p.temporary(sums, (taps, size))
     into, out = computed(x.dtype), computed(target.dtype)
@@ -101,10 +74,3 @@ def _interpolate(p: Planner, node: Node, x: View, target: View, axis: int, scale
         work=2 * taps,
         takes_epilogue=True,
     )
-
-
-def _shrink(attrs: Mapping[str, Any], scale: float, old: Dim, new: Dim) -> float:
-    """By how much a filter is stretched, as a fraction."""
-    if not attrs["antialias"]:
-        return 1.0
-    return min(scale or cast(int, new) / max(cast(int, old), 1), 1.0)
