@@ -220,8 +220,8 @@ class Shader(KernelCode):
         two, semantics = self.value(2, "u32").id, self.value(0x108, "u32").id
         self.module.do(Op.ControlBarrier, two, two, semantics)
 
-    def broadcast(self, value: ShaderValue, lane: int) -> ShaderValue:
-        """The value of one lane of the subgroup for all."""
+    def broadcast(self, value: ShaderValue, lane: Number) -> ShaderValue:
+        """The value of one lane of the subgroup, the same for all, in every lane."""
         self.module.need(Capability.SUBGROUPS, Capability.SUBGROUP_BALLOT)
         scope, which = self.value(3, "u32"), self.value(lane, "u32")
         return self.made(Op.GroupNonUniformBroadcast, value.kind, scope, value, which)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from assay.ir.dims import product
@@ -15,19 +15,19 @@ from assay.targets.shared.views import View
 from assay.targets.vulkan import scalar
 from assay.targets.vulkan.code import ShaderValue
 from assay.targets.vulkan.kernels.elements import NUMBERS, unravelled
-from assay.targets.vulkan.kernels.matmul import multiply
+from assay.targets.vulkan.kernels.matmul import HANDED, hands_around, multiply
 from assay.targets.vulkan.registry import emits
 from assay.targets.vulkan.shader import ResultElement, Shader
 from assay.targets.vulkan.storage import rounded
 from assay.targets.vulkan.templates import template
 
 _SPATIAL = 3
-_PIXELS = 2
+_PIXELS = 4
 """Pixels of a lane."""
 _CHANNELS = 8
 """Channels of a workgroup, at most."""
 _UNROLLED = 9
-"""Windows of up to so many elements are written out."""
+"""Windows of up to so many elements are written out where a workgroup makes one channel."""
 
 
 class Window(NamedTuple):
@@ -95,6 +95,7 @@ def _by_windows(
         3 + 3 * spatial,
         by_group=True,
         lane_columns=_PIXELS,
+        pixels=_PIXELS,
         windows=tuple(windows),
         height=height,
         groups=groups,
@@ -115,17 +116,21 @@ def write_conv(
     own: int,
     each: int,
     biased: bool,
+    pixels: int,
     height: int = 1,
 ) -> None:
-    """`own` channels of the result and `each` of x belong to a group; a workgroup makes `height` of them."""
+    """`own` channels of the result and `each` of x belong to a group; a workgroup makes `height` of them.
+
+    A lane takes so many `pixels`. Place by place of the window: where that lies in x is the same for all channels.
+    """
     x, weights, *_, out = s.operands
     bias = s.operands[2] if biased else None
     spatial, volume = len(windows), math.prod(window.kernel for window in windows)
     image_step, channel_step = s.number(1), s.number(2)
     old, strides, sizes = ([s.number(3 + part * spatial + axis) for axis in range(spatial)] for part in range(3))
-    pixels = sizes[0]
+    area = sizes[0]
     for size in sizes[1:]:
-        pixels = pixels * size
+        area = area * size
     tiles = -(-own // height)
     s.exact = False
     with s.groups(s.rows * s.cols) as group:
@@ -135,42 +140,68 @@ def write_conv(
         tile = down - rest * tiles
         image = rest / groups
         which = rest - image * groups
-        columns = [(across * _PIXELS + at) * s.local_size + s.lane() for at in range(_PIXELS)]
-        places = [unravelled(s.least(column, pixels - 1), sizes) for column in columns]
+        columns = [(across * pixels + at) * s.local_size + s.lane() for at in range(pixels)]
+        places = [unravelled(s.least(column, area - 1), sizes) for column in columns]
         first = which * own + tile * height
         lines = [s.least(tile * height + at, own - 1) + which * own for at in range(height)]
         sums = [[s.variable(out.kind, 0) for _ in columns] for _ in lines]
         base = image * image_step + which * each * channel_step
 
-        def take(taps: Sequence[Any], channel: ShaderValue, tap: ShaderValue) -> None:
-            """One place of the window, in one channel of x."""
-            found: list[ShaderValue] = []
-            for pixel in places:
-                inside, at = _tap(s, windows, pixel, taps, old, strides)
-                here = s.select(inside, base + channel * channel_step + at, s.value(0, "u32"))
-                value = x.load(here)
-                found.append(s.select(inside, value, s.value(0, value.kind)))
-            for line, number in zip(sums, lines, strict=True):
-                weight = weights.load((number * each + channel) * volume + tap)
-                for total, value in zip(line, found, strict=True):
-                    total.set(total.get() + weight * value)
+        def take(taps: Sequence[Any], tap: ShaderValue) -> None:
+            """One place of the window, in all channels of x."""
+            found = [_tap(s, windows, pixel, taps, old, strides) for pixel in places]
+            reached = [(inside, s.select(inside, base + at, s.value(0, "u32"))) for inside, at in found]
 
-        with s.loop(s.value(0, "u32"), each) as channel:
-            if volume <= _UNROLLED:
-                for tap in range(volume):
-                    take(_unravelled(tap, windows), channel, s.value(tap, "u32"))
-            else:
-                with s.loop(s.value(0, "u32"), volume) as tap:
-                    take(unravelled(tap, [s.value(w.kernel, "u32") for w in windows]), channel, tap)
+            def add(channel: ShaderValue, factors: Sequence[ShaderValue]) -> None:
+                values = [
+                    s.select(inside, x.load(s.select(inside, at + channel * channel_step, s.value(0, "u32"))), 0)
+                    for inside, at in reached
+                ]
+                for line, factor in zip(sums, factors, strict=True):
+                    for total, value in zip(line, values, strict=True):
+                        total.set(total.get() + factor * value)
+
+            def weight(line: ShaderValue, channel: ShaderValue) -> ShaderValue:
+                return weights.load((line * each + channel) * volume + tap)
+
+            _over_channels(s, each, lines, weight, add)
+
+        if volume <= _UNROLLED and height == 1:
+            for tap in range(volume):
+                take(_unravelled(tap, windows), s.value(tap, "u32"))
+        else:
+            with s.loop(s.value(0, "u32"), volume) as tap:
+                take(unravelled(tap, [s.value(w.kernel, "u32") for w in windows]), tap)
         elements: list[ResultElement] = []
         for at, (line, number) in enumerate(zip(sums, lines, strict=True)):
             for total, column in zip(line, columns, strict=True):
-                inside = (column < pixels) & (tile * height + at < own)
+                inside = (column < area) & (tile * height + at < own)
                 whole = total.get() if bias is None else total.get() + bias.load(number)
                 done = rounded(s, whole, out.dtype) if out.dtype.is_float else scalar.wrapped(s, whole, out.dtype)
-                place = (image * (groups * own) + first + at) * pixels + column
+                place = (image * (groups * own) + first + at) * area + column
                 elements.append(ResultElement(inside, place, done))
         s.hand_on(elements)
+
+
+def _over_channels(
+    s: Shader,
+    count: int,
+    lines: Sequence[ShaderValue],
+    weight: Callable[[ShaderValue, ShaderValue], ShaderValue],
+    add: Callable[[ShaderValue, Sequence[ShaderValue]], None],
+) -> None:
+    """Call `add` with each channel and the weights of all lines for it, which lanes load for each other."""
+    step = s.local_size
+    whole = count // step * step if hands_around(s) else 0
+    if whole:
+        with s.loop(s.value(0, "u32"), whole, step) as begin:
+            held = [weight(line, begin + s.lane()) for line in lines]
+            with s.loop(s.value(0, "u32"), step, HANDED) as first:
+                for at in range(HANDED):
+                    add(begin + first + at, [s.broadcast(each, first + at) for each in held])
+    if whole < count:
+        with s.loop(s.value(whole, "u32"), count) as channel:
+            add(channel, [weight(line, channel) for line in lines])
 
 
 def _tap(

@@ -23,8 +23,8 @@ from assay.targets.vulkan.shader import ResultElement, Shader
 from assay.targets.vulkan.storage import rounded
 from assay.targets.vulkan.templates import template
 
-_COLUMNS = 2
-"""Columns of a lane, where lanes lie along the columns."""
+_COLUMNS = 4
+"""Columns of a lane at most, where lanes lie along the columns."""
 _DEEP = 4
 """Rows and columns of a workgroup, where lanes lie along the depth."""
 _FEW = 4
@@ -33,6 +33,10 @@ _STEP = 4
 """How many elements of the depth are taken at a time where nothing is handed from lane to lane."""
 _BROAD = 16
 """Up to so many lanes hand the left side around."""
+HANDED = 2
+"""How many elements are handed around before the loop goes on: longer ones take drivers long to compile."""
+_MANY = 32
+"""For so many rows it is worth its time to put the right side into another order first."""
 
 
 @emits("matmul", NUMBERS)
@@ -47,15 +51,14 @@ def multiply(p: Planner, x: View, y: View, out: View) -> None:
     batch = dims.product(x.shape[:2])
     few = isinstance(columns, int) and columns < _FEW
     deep = y.strides[2] == 1 and (few or y.strides[3] != 1) and not (isinstance(depth, int) and depth < 16)
-    height = _height(rows, _DEEP if deep else 8)
-    kernel = template(
-        write_deep if deep else write_broad,
-        [x.dtype, y.dtype, out.dtype],
-        12,
-        by_group=True,
-        lane_columns=0 if deep else _COLUMNS,
-        height=height,
-    )
+    if deep and not few and isinstance(rows, int) and rows >= _MANY:
+        y, deep = p.copied(y), False
+    height, kinds = _height(rows, _DEEP if deep else 8), [x.dtype, y.dtype, out.dtype]
+    if deep:
+        kernel = template(write_deep, kinds, 12, by_group=True, height=height)
+    else:
+        each = _lane_columns(columns)
+        kernel = template(write_broad, kinds, 12, by_group=True, lane_columns=each, height=height, each=each)
     numbers = [rows, columns, depth, x.shape[1], *x.strides, *y.strides]
     p.step(kernel, [x, y, out], numbers, rows=batch * rows, cols=columns, col_grain=_DEEP, takes_epilogue=True)
 
@@ -65,6 +68,11 @@ def _height(rows: Dim, most: int) -> int:
     if not isinstance(rows, int):
         return most
     return next(height for height in (1, 2, 4, 8, 16) if height >= min(rows, most))
+
+
+def _lane_columns(columns: Dim) -> int:
+    """Columns that a lane takes: few if there are few."""
+    return next((each for each in (1, 2) if isinstance(columns, int) and columns <= 8 * each), _COLUMNS)
 
 
 class _Grid:
@@ -110,14 +118,19 @@ def _element(s: Shader, grid: _Grid, row: ShaderValue, column: ShaderValue, foun
     return ResultElement((row < grid.rows) & (column < grid.columns), grid.result(row, column), done)
 
 
-def write_broad(s: Shader, *, height: int = 1) -> None:
-    """Lanes along the columns."""
+def hands_around(s: Shader) -> bool:
+    """Whether lanes load for each other what all of them need, rather than each for itself."""
+    return s.profile.subgroup_broadcast and s.local_size <= _BROAD
+
+
+def write_broad(s: Shader, *, each: int, height: int = 1) -> None:
+    """Lanes along the columns, of which a lane takes `each`."""
     x, y, out = s.operands
-    handed = s.profile.subgroup_broadcast and s.local_size <= _BROAD
+    handed = hands_around(s)
     s.exact = False
     with s.groups(s.rows * s.cols) as group:
         grid, lane = _Grid(s, group, height), s.lane()
-        columns = [(grid.across * _COLUMNS + at) * s.local_size + lane for at in range(_COLUMNS)]
+        columns = [(grid.across * each + at) * s.local_size + lane for at in range(each)]
         sums = [[s.variable(out.kind, 0) for _ in columns] for _ in range(height)]
         lefts = [grid.left_row(grid.first + at) for at in range(height)]
         rights = [grid.right_column(column) for column in columns]
@@ -131,11 +144,14 @@ def write_broad(s: Shader, *, height: int = 1) -> None:
                     total.set(total.get() + a * b)
 
         with s.loop(s.value(0, "u32"), whole, step) as k:
-            own = [x.load(place + grid.along_left(k + lane)) for place in lefts] if handed else []
-            for at in range(step):
-                here = k + at
-                left = [s.broadcast(each, at) for each in own]
-                multiply(left or [x.load(place + grid.along_left(here)) for place in lefts], here)
+            if handed:
+                own = [x.load(place + grid.along_left(k + lane)) for place in lefts]
+                with s.loop(s.value(0, "u32"), step, HANDED) as first:
+                    for at in range(HANDED):
+                        multiply([s.broadcast(value, first + at) for value in own], k + first + at)
+            else:
+                for at in range(step):
+                    multiply([x.load(place + grid.along_left(k + at)) for place in lefts], k + at)
         with s.loop(whole, grid.depth) as k:
             multiply([x.load(place + grid.along_left(k)) for place in lefts], k)
         places = product([grid.first + at for at in range(height)], columns)
