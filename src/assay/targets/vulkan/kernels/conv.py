@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from assay.ir.dims import product
@@ -15,7 +15,8 @@ from assay.targets.shared.views import View
 from assay.targets.vulkan import scalar
 from assay.targets.vulkan.code import ShaderValue
 from assay.targets.vulkan.kernels.elements import NUMBERS, unravelled
-from assay.targets.vulkan.kernels.matmul import HANDED, hands_around, multiply
+from assay.targets.vulkan.kernels.handing import along
+from assay.targets.vulkan.kernels.matmul import multiply
 from assay.targets.vulkan.registry import emits
 from assay.targets.vulkan.shader import ResultElement, Shader
 from assay.targets.vulkan.storage import rounded
@@ -164,7 +165,7 @@ def write_conv(
             def weight(line: ShaderValue, channel: ShaderValue) -> ShaderValue:
                 return weights.load((line * each + channel) * volume + tap)
 
-            _over_channels(s, each, lines, weight, add)
+            along(s, each, lines, weight, add)
 
         if volume <= _UNROLLED and height == 1:
             for tap in range(volume):
@@ -181,27 +182,6 @@ def write_conv(
                 place = (image * (groups * own) + first + at) * area + column
                 elements.append(ResultElement(inside, place, done))
         s.hand_on(elements)
-
-
-def _over_channels(
-    s: Shader,
-    count: int,
-    lines: Sequence[ShaderValue],
-    weight: Callable[[ShaderValue, ShaderValue], ShaderValue],
-    add: Callable[[ShaderValue, Sequence[ShaderValue]], None],
-) -> None:
-    """Call `add` with each channel and the weights of all lines for it, which lanes load for each other."""
-    step = s.local_size
-    whole = count // step * step if hands_around(s) else 0
-    if whole:
-        with s.loop(s.value(0, "u32"), whole, step) as begin:
-            held = [weight(line, begin + s.lane()) for line in lines]
-            with s.loop(s.value(0, "u32"), step, HANDED) as first:
-                for at in range(HANDED):
-                    add(begin + first + at, [s.broadcast(each, first + at) for each in held])
-    if whole < count:
-        with s.loop(s.value(whole, "u32"), count) as channel:
-            add(channel, [weight(line, channel) for line in lines])
 
 
 def _tap(

@@ -7,6 +7,7 @@ right side lies in memory: each keeps a part of the same sums, which are joined 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 
 from assay.ir import dims
@@ -18,6 +19,7 @@ from assay.targets.shared.views import View
 from assay.targets.vulkan import scalar
 from assay.targets.vulkan.code import ShaderValue
 from assay.targets.vulkan.kernels.elements import NUMBERS
+from assay.targets.vulkan.kernels.handing import along
 from assay.targets.vulkan.registry import emits
 from assay.targets.vulkan.shader import ResultElement, Shader
 from assay.targets.vulkan.storage import rounded
@@ -29,12 +31,6 @@ _DEEP = 4
 """Rows and columns of a workgroup, where lanes lie along the depth."""
 _FEW = 4
 """So few columns are not worth a lane each."""
-_STEP = 4
-"""How many elements of the depth are taken at a time where nothing is handed from lane to lane."""
-_BROAD = 16
-"""Up to so many lanes hand the left side around."""
-HANDED = 2
-"""How many elements are handed around before the loop goes on: longer ones take drivers long to compile."""
 _MANY = 32
 """For so many rows it is worth its time to put the right side into another order first."""
 
@@ -118,15 +114,9 @@ def _element(s: Shader, grid: _Grid, row: ShaderValue, column: ShaderValue, foun
     return ResultElement((row < grid.rows) & (column < grid.columns), grid.result(row, column), done)
 
 
-def hands_around(s: Shader) -> bool:
-    """Whether lanes load for each other what all of them need, rather than each for itself."""
-    return s.profile.subgroup_broadcast and s.local_size <= _BROAD
-
-
 def write_broad(s: Shader, *, each: int, height: int = 1) -> None:
     """Lanes along the columns, of which a lane takes `each`."""
     x, y, out = s.operands
-    handed = hands_around(s)
     s.exact = False
     with s.groups(s.rows * s.cols) as group:
         grid, lane = _Grid(s, group, height), s.lane()
@@ -134,26 +124,14 @@ def write_broad(s: Shader, *, each: int, height: int = 1) -> None:
         sums = [[s.variable(out.kind, 0) for _ in columns] for _ in range(height)]
         lefts = [grid.left_row(grid.first + at) for at in range(height)]
         rights = [grid.right_column(column) for column in columns]
-        step = s.local_size if handed else _STEP
-        whole = grid.depth / step * step
 
-        def multiply(left: list[ShaderValue], k: ShaderValue) -> None:
+        def multiply(k: ShaderValue, left: Sequence[ShaderValue]) -> None:
             right = [y.load(place + grid.along_right(k)) for place in rights]
             for line, a in zip(sums, left, strict=True):
                 for total, b in zip(line, right, strict=True):
                     total.set(total.get() + a * b)
 
-        with s.loop(s.value(0, "u32"), whole, step) as k:
-            if handed:
-                own = [x.load(place + grid.along_left(k + lane)) for place in lefts]
-                with s.loop(s.value(0, "u32"), step, HANDED) as first:
-                    for at in range(HANDED):
-                        multiply([s.broadcast(value, first + at) for value in own], k + first + at)
-            else:
-                for at in range(step):
-                    multiply([x.load(place + grid.along_left(k + at)) for place in lefts], k + at)
-        with s.loop(whole, grid.depth) as k:
-            multiply([x.load(place + grid.along_left(k)) for place in lefts], k)
+        along(s, grid.depth, lefts, lambda row, k: x.load(row + grid.along_left(k)), multiply)
         places = product([grid.first + at for at in range(height)], columns)
         found = (total.get() for line in sums for total in line)
         s.hand_on([_element(s, grid, *place, each) for place, each in zip(places, found, strict=True)])
