@@ -23,6 +23,7 @@ from assay.ops.builder import Builder
 from assay.runtime.program import Program
 from assay.store import Store
 from assay.targets.vulkan import VulkanTarget
+from assay.targets.vulkan.api import STRUCTS
 from assay.targets.vulkan.device import VulkanDevice, open_device
 from assay.targets.vulkan.instance import Absent, choose, open_instance
 from assay.targets.vulkan.memory import ALIGNMENT, BLOCK
@@ -242,6 +243,38 @@ def test_what_the_driver_compiled_is_kept_and_damage_is_survived(device: VulkanD
     assert again.get(template, False).handle
     store.put(again._key, b"no cache of pipelines")
     assert Pipelines(device, store).get(template, False).handle
+
+
+def test_kernels_that_rely_on_the_size_of_subgroups_demand_it(
+    device: VulkanDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not device.profile.subgroup_sized:
+        pytest.skip("the size of subgroups cannot be demanded on this device")
+    seen: list[int] = []
+    demand = STRUCTS["VkPipelineShaderStageRequiredSubgroupSizeCreateInfo"]
+    create = device.api.CreateComputePipelines
+
+    def noted(*arguments: Any) -> int:
+        chained = arguments[3]._obj.stage.pNext
+        if chained:
+            seen.append(demand.from_address(chained).requiredSubgroupSize)
+        return create(*arguments)
+
+    product, elementwise = (step.kernel for step in unfused_steps())
+    monkeypatch.setattr(device.api, "CreateComputePipelines", noted)
+    Pipelines(device, None).get(product, False)
+    assert seen == [device.profile.subgroup]
+    Pipelines(device, None).get(elementwise, False)
+    assert len(seen) == 1
+
+
+def unfused_steps() -> Any:
+    """A product, then a root of it in a kernel of its own."""
+    b = Builder()
+    x = b.input(TensorType(f32, (9, 8)))
+    (y,) = b.emit("matmul", x, b.constant(np.ones((8, 8), np.float32)))
+    executable = VulkanTarget("exact", DEFAULT).compile(b.finish("g", [x], [y, *b.emit("sqrt", x)]), {})
+    return executable._steps  # type: ignore[attr-defined]
 
 
 def test_a_child_process_opens_the_device_anew(device: VulkanDevice) -> None:

@@ -127,6 +127,8 @@ class Api:
     def __init__(self, find: Callable[[str], int | None]) -> None:
         """`find` gives the address of a function."""
         self._find = find
+        self.lost = False
+        """Whether a function said that the device was lost: nothing works on it any more."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         found = self._bound(f"vk{name}")
@@ -139,24 +141,26 @@ class Api:
         if not place:
             raise AttributeError(f"the driver has no {name}")
         function = ctypes.CFUNCTYPE(_KINDS[result], *(_KINDS[kind] for kind in kinds))(place)
-        return _checked(name, function) if result == "i32" else function
+        return self.checked(name, function) if result == "i32" else function
 
+    def checked(self, name: str, function: Callable[..., int]) -> Callable[..., int]:
+        """The function with its results as errors."""
 
-def _checked(name: str, function: Callable[..., int]) -> Callable[..., int]:
-    def call(*arguments: Any) -> int:
-        result = function(*arguments)
-        if result < 0:
-            _fail(name, result)
-        return result
+        def call(*arguments: Any) -> int:
+            result = function(*arguments)
+            if result < 0:
+                self._fail(name, result)
+            return result
 
-    return call
+        return call
 
-
-def _fail(name: str, result: int) -> None:
-    if result in _NO_MEMORY:
-        raise OutOfMemory(f"there is not enough memory on the Vulkan device ({name})")
-    lost = result == CONSTANTS["VK_ERROR_DEVICE_LOST"]
-    raise VulkanFailed(name, result, "the device was reset or removed: start a new process" if lost else "")
+    def _fail(self, name: str, result: int) -> None:
+        if result in _NO_MEMORY:
+            raise OutOfMemory(f"there is not enough memory on the Vulkan device ({name})")
+        if result == CONSTANTS["VK_ERROR_DEVICE_LOST"]:
+            self.lost = True
+            raise VulkanFailed(name, result, "the device was reset or removed: load the model again")
+        raise VulkanFailed(name, result)
 
 
 @cache

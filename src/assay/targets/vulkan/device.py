@@ -99,8 +99,11 @@ class VulkanDevice:
             return made.value or 0
 
     def free_commands(self, commands: int, used: int) -> None:
-        """Give a command buffer back, after the point `used`."""
-        self.wait(used)
+        """Give a command buffer back, after the point `used`; one of a lost device is gone with it."""
+        try:
+            self.wait(used)
+        except api.VulkanFailed:
+            return
         with self.lock:
             self.api.FreeCommandBuffers(self.handle, self._pool, 1, ctypes.byref(ctypes.c_void_p(commands)))
 
@@ -198,7 +201,8 @@ class VulkanDevice:
 
 def _opened(instance: Instance, physical: Physical, profile: Profile) -> int:
     features = Features()
-    features.turn_on(_wanted(profile) & frozenset(Features.of(instance.api, physical.handle)))
+    supported = Features.of(instance.api, physical.handle)
+    features.turn_on(frozenset(name for name in _wanted(profile) if supported[name]))
     queue = struct(
         "DeviceQueueCreateInfo",
         queueFamilyIndex=physical.queue_family,
@@ -221,8 +225,7 @@ def _wanted(profile: Profile) -> frozenset[str]:
         "bufferDeviceAddress": profile.addresses_allowed,
         "shaderSubgroupExtendedTypes": profile.subgroup_shuffle,
         "timelineSemaphore": True,
-        "subgroupSizeControl": True,
-        "computeFullSubgroups": True,
+        "subgroupSizeControl": profile.subgroup_sized,
     }
     return frozenset(name for name, needed in by_need.items() if needed)
 
@@ -233,8 +236,11 @@ def chosen_profile() -> Profile:
 
 
 def open_device() -> VulkanDevice:
-    """The device that the environment chooses, opened once in a process; Absent without one."""
-    return _open(os.environ.get(DEVICE, ""), restriction())
+    """The device that the environment chooses, opened once in a process, again if it was lost; Absent without one."""
+    name, words = os.environ.get(DEVICE, ""), restriction()
+    if _open(name, words).api.lost:
+        _open.cache_clear()
+    return _open(name, words)
 
 
 @cache

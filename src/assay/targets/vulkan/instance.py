@@ -165,6 +165,9 @@ def _described(instance: Api, handle: int) -> Physical:
     name, driver = _text(core.deviceName), f"{_text(newer.driverName)} {_text(newer.driverInfo)}".strip()
     addresses = bool(supported.get("bufferDeviceAddress") and supported.get("shaderInt64"))
     ticks = families[family].timestampValidBits if able else 0
+    sized = _is_sized(supported, newest, properties.subgroupSize)
+    even = sized or newest.minSubgroupSize == newest.maxSubgroupSize
+    operations = properties.subgroupSupportedOperations if even else 0
     profile = Profile(
         name=name,
         driver=driver,
@@ -179,8 +182,9 @@ def _described(instance: Api, handle: int) -> Physical:
         addresses=addresses and not (kind == "cpu" and _version_of(driver) < 23),
         addresses_allowed=addresses,
         subgroup=properties.subgroupSize,
-        subgroup_shuffle=bool(properties.subgroupSupportedOperations & flags("SUBGROUP_FEATURE_SHUFFLE")),
-        subgroup_broadcast=bool(properties.subgroupSupportedOperations & flags("SUBGROUP_FEATURE_BALLOT")),
+        subgroup_sized=sized,
+        subgroup_shuffle=bool(operations & flags("SUBGROUP_FEATURE_SHUFFLE")),
+        subgroup_broadcast=bool(operations & flags("SUBGROUP_FEATURE_BALLOT")),
         keeps_special=frozenset(
             bits for bits in (32, 64) if getattr(newer, f"shaderSignedZeroInfNanPreserveFloat{bits}")
         ),
@@ -193,6 +197,13 @@ def _described(instance: Api, handle: int) -> Physical:
         timestamp_ns=limits.timestampPeriod if ticks else 0.0,
     )
     return Physical(handle, family, memory, profile, _lacks(core.apiVersion, able, supported))
+
+
+def _is_sized(supported: Mapping[str, int], properties: Any, size: int) -> bool:
+    """Whether kernels can demand subgroups of this size."""
+    stages = bool(properties.requiredSubgroupSizeStages & flags("SHADER_STAGE_COMPUTE"))
+    inside = properties.minSubgroupSize <= size <= properties.maxSubgroupSize
+    return bool(supported.get("subgroupSizeControl")) and stages and inside
 
 
 def _lacks(version: int, compute_queues: list[int], supported: Mapping[str, int]) -> str:

@@ -171,15 +171,19 @@ class DeviceMemory:
             check_room(wanted, "this run")
         if wanted > self._largest:
             raise OutOfMemory(f"a piece of {size} bytes is more than the Vulkan device allocates at once")
-        self._trim()
-        block = Block(self, wanted)
+        self._trim(_KEPT)
+        try:
+            block = Block(self, wanted)
+        except OutOfMemory:
+            self._trim(0)
+            block = Block(self, size + ALIGNMENT)
         self._blocks.append(block)
         return block
 
-    def _trim(self) -> None:
-        """Give blocks back that are free, if they are many."""
+    def _trim(self, kept: int) -> None:
+        """Give blocks back that are free, but for so many bytes."""
         free = [block for block in self._blocks if block.is_free]
-        while sum(block.size for block in free) > _KEPT:
+        while sum(block.size for block in free) > kept:
             block = free.pop()
             self._wait(block.free[0][2])
             self._blocks.remove(block)

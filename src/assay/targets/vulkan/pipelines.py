@@ -13,6 +13,7 @@ from assay.targets.vulkan import api
 from assay.targets.vulkan.api import constant, flags, struct
 from assay.targets.vulkan.arguments import KernelArguments
 from assay.targets.vulkan.device import VulkanDevice
+from assay.targets.vulkan.profile import Profile
 from assay.targets.vulkan.templates import Template
 
 _FORMAT = "vulkan pipelines 1"
@@ -60,7 +61,11 @@ class Pipelines:
         words = ctypes.create_string_buffer(code, len(code))
         module = device.made("ShaderModule", codeSize=len(code), pCode=ctypes.addressof(words))
         stage = struct(
-            "PipelineShaderStageCreateInfo", stage=flags("SHADER_STAGE_COMPUTE"), module=module, pName=b"main"
+            "PipelineShaderStageCreateInfo",
+            stage=flags("SHADER_STAGE_COMPUTE"),
+            module=module,
+            pName=b"main",
+            **_demanded(template, profile),
         )
         info = struct("ComputePipelineCreateInfo", stage=stage, layout=layout, basePipelineIndex=-1)
         made = ctypes.c_uint64()
@@ -111,3 +116,12 @@ class Pipelines:
             data = ctypes.create_string_buffer(size.value)
             device.api.GetPipelineCacheData(device.handle, self._cache, ctypes.byref(size), ctypes.byref(data))
             self._store.put(self._key, data.raw[: size.value])
+
+
+def _demanded(template: Template, profile: Profile) -> dict[str, Any]:
+    """The size of subgroups, where a kernel relies on it."""
+    relies = template.by_group and (profile.subgroup_shuffle or profile.subgroup_broadcast)
+    if not relies or not profile.subgroup_sized:
+        return {}
+    kind = "PipelineShaderStageRequiredSubgroupSizeCreateInfo"
+    return {"pNext": struct(kind, requiredSubgroupSize=profile.subgroup)}

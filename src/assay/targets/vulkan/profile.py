@@ -37,6 +37,8 @@ class Profile:
     """Whether they could, where a descriptor does not reach far enough."""
     subgroup: int
     """How many invocations run in step, and how many work on one line together."""
+    subgroup_sized: bool
+    """Whether a kernel can demand subgroups of that size. Where sizes differ and it cannot, nothing relies on them."""
     subgroup_shuffle: bool
     subgroup_broadcast: bool
     keeps_special: frozenset[int]
