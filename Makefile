@@ -1,7 +1,7 @@
 # Every chore of the project. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv assets onnxmodels torch zoo peers ttnn vulkan lint test sanitize demo fuzz mutate bench onnxbench conformance opinfo sweep report lock clean
+.PHONY: help venv assets onnxmodels torch zoo peers ttnn vulkan vulkanchecks lint test sanitize demo fuzz mutate bench onnxbench conformance opinfo sweep report lock clean
 MAKEFLAGS += --no-print-directory
 
 PYTHON ?= python3
@@ -77,6 +77,14 @@ vulkan: ## install a Vulkan driver, the loader and what checks the target vulkan
 	test "$$(id -u)" = 0 || { echo "vulkan: apt-get needs root: sudo make vulkan"; exit 1; }; \
 	echo "vulkan: apt-get install $(VULKAN)"; \
 	apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(VULKAN) > /dev/null
+
+# What poorer devices lack: a profile each.
+PROFILES := no-f64,no-i64,subgroup=32,groups=16,push=128 no-8bit,no-16bit,no-subgroups,no-addresses staged,addresses,subgroup=64,push=16,groups=2
+vulkanchecks: venv torch ## the suites on Vulkan under the validation layer, then as on three poorer devices (an hour)
+	@ASSAY_VULKAN_VALIDATION=1 VK_LAYER_ENABLES=VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT LP_NUM_THREADS=0 \
+		$(BIN)/python -m pytest -n auto tests/suites -k vulkan $(ARGS)
+	@set -e; for profile in $(PROFILES); do echo "vulkanchecks: $$profile"; \
+		ASSAY_VULKAN_RESTRICT=$$profile LP_NUM_THREADS=0 $(BIN)/python -m pytest -n auto tests/suites -k vulkan $(ARGS); done
 
 lint: venv torch ## ruff and pyright
 	@$(BIN)/ruff check --quiet .

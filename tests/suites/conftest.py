@@ -1,24 +1,44 @@
-"""What the suites look at besides results: every SPIR-V module that the Vulkan target makes must be valid."""
+"""What the suites look at besides results: every SPIR-V module that the Vulkan target makes must be valid.
+
+Where `ASSAY_VULKAN_VALIDATION` is set, the validation layer must have nothing to say of any test either.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
 
 import pytest
 
+from assay.targets.vulkan.instance import VALIDATION, open_instance
 from assay.targets.vulkan.profile import Profile
 from assay.targets.vulkan.templates import Template
 
 _SEEN: set[bytes] = set()
 
 
+def on_vulkan(request: pytest.FixtureRequest) -> bool:
+    """Whether a test runs on the Vulkan target."""
+    return "target_name" in request.fixturenames and request.getfixturevalue("target_name") == "vulkan"
+
+
+@pytest.fixture(autouse=True)
+def silent_layer(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The validation layer, if it is turned on, finds nothing in a test on Vulkan."""
+    yield
+    if on_vulkan(request) and os.environ.get(VALIDATION):
+        messages = open_instance().messages
+        found = messages.copy()
+        messages.clear()
+        assert not found, "\n".join(found)
+
+
 @pytest.fixture(autouse=True)
 def valid_modules(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Modules made in a test on Vulkan are given to spirv-val, if it is installed."""
-    on_vulkan = "target_name" in request.fixturenames and request.getfixturevalue("target_name") == "vulkan"
-    if not on_vulkan or shutil.which("spirv-val") is None:
+    if not on_vulkan(request) or shutil.which("spirv-val") is None:
         yield
         return
     made: list[tuple[str, bytes]] = []
