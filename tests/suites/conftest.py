@@ -27,8 +27,9 @@ def on_vulkan(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture(autouse=True)
 def silent_layer(request: pytest.FixtureRequest) -> Iterator[None]:
     """The validation layer, if it is turned on, finds nothing in a test on Vulkan."""
+    watched = bool(os.environ.get(VALIDATION)) and on_vulkan(request)
     yield
-    if on_vulkan(request) and os.environ.get(VALIDATION):
+    if watched:
         messages = open_instance().messages
         found = messages.copy()
         messages.clear()
