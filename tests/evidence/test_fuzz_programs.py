@@ -90,6 +90,23 @@ def test_the_rounding_of_a_sum_is_relative_to_its_terms() -> None:
     assert judged("torch.reciprocal(F.group_norm(x0, 4))", "torch.randn(2, 4, 5, 5)") == "pass"
 
 
+OUT_OF_RANGE = "torch.zeros_like(F.nll_loss(F.log_softmax(x0, 1), torch.tensor([-1, 0]), ignore_index=0)) + x0.sum()"
+
+
+def test_what_torchs_decompositions_leave_out_raises_nothing() -> None:
+    """Of a loss whose shape alone is read they leave nothing, and aot_eager, which does not decompose, raises."""
+    assert judged(OUT_OF_RANGE, "torch.randn(2, 3)") == "torch"
+
+
+def test_an_error_that_they_keep_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loss itself is read here, and its index is made one that there is."""
+    right = CORE["gather_elements"]
+    wrong = replace(right, reference=lambda x, at, *, axis: right.reference(x, np.clip(at, 0, 1), axis=axis))
+    monkeypatch.setitem(CORE.table, "gather_elements", wrong)
+    text = OUT_OF_RANGE.removeprefix("torch.zeros_like")
+    assert judged(text, "torch.randn(2, 3)", "reference") == "wrong"
+
+
 ATTENTION = "F.scaled_dot_product_attention(x0 * 2, torch.ones_like(x0), torch.ones_like(x0))"
 SOME_NAN = 'torch.randn(2, 3, 4, 8).index_fill(1, torch.tensor(1), float("nan"))'
 

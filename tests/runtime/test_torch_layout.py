@@ -86,6 +86,26 @@ def test_views_lie_as_those_of_eager_do(how: Callable[..., Any], whole: str, tar
         torch.testing.assert_close(mine, theirs)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_views_of_arguments_have_the_gradients_of_eager(dynamic: bool, target_name: str) -> None:
+    """Also of one whose elements share memory: the gradient of `as_strided` would be their mean."""
+
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        return [x * 2, *(each for view in VIEWS.values() for each in tensors(view(x)))]
+
+    def gradient(call: Callable[..., Any], rows: int) -> Any:
+        x = torch.ones(64).as_strided((rows, 4), (1, 1)).requires_grad_()
+        results = call(x)
+        torch.autograd.backward(results, [torch.full_like(each, 1.0 + at) for at, each in enumerate(results)])
+        return x.grad
+
+    compiled = torch.compile(
+        function, backend="assay", options={"target": target_name, "cache": False}, dynamic=dynamic or None
+    )
+    for rows in (4, 6):
+        torch.testing.assert_close(gradient(compiled, rows), gradient(function, rows))
+
+
 def test_what_is_kept_for_the_backward_graph_is_not_laid_out_for_nobody() -> None:
     """Only what the caller sees is copied into a layout of its own."""
     from assay.runtime.torch.graphs import recording

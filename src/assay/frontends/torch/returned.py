@@ -2,56 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import fx
 
+from assay.frontends.torch.numbers import Numbers, numbers_of
 from assay.frontends.torch.private.ops import storage_id
-from assay.frontends.torch.types import dim_of
-from assay.ir.dims import UNKNOWN, Dim, evaluate, symbol_name, symbols
-
-
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """Numbers in terms of the symbols that arguments give."""
-
-    dims: tuple[Dim, ...]
-    symbols: tuple[tuple[str, int, int | None], ...]
-    """A symbol, the argument that has it, and which size of that it is; None if the argument is the number."""
-    others: Mapping[int, Any] = field(default_factory=dict[int, Any])
-    """By their places, those that our algebra has no words for, in torch's (SymPy's), such as the floor of a product
-    with a fraction."""
-
-    def of(self, arguments: Sequence[Any]) -> list[int] | None:
-        """The numbers for these arguments; None where a symbol is not among what they show."""
-        if not self.symbols:
-            plain = [dim for dim in self.dims if isinstance(dim, int)]
-            return plain if len(plain) == len(self.dims) else None
-        values = {
-            name: arguments[index] if axis is None else arguments[index].shape[axis]
-            for name, index, axis in self.symbols
-        }
-        numbers = [
-            _value(self.others[at], values) if at in self.others else evaluate(dim, values)
-            for at, dim in enumerate(self.dims)
-        ]
-        known = [number for number in numbers if number is not None]
-        return known if len(known) == len(numbers) else None
-
-    @property
-    def names(self) -> frozenset[str]:
-        """The symbols in them."""
-        theirs = (str(each) for number in self.others.values() for each in number.free_symbols)
-        return frozenset(theirs).union(*(symbols(dim) for at, dim in enumerate(self.dims) if at not in self.others))
-
-
-def _value(expression: Any, values: Mapping[str, int]) -> int | None:
-    """What torch's expression comes to; None if it has other symbols."""
-    found = expression.subs({each: values[str(each)] for each in expression.free_symbols if str(each) in values})
-    return int(found) if found.is_Integer else None
+from assay.frontends.torch.views import ViewCalls, view_calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +21,14 @@ class Place:
 
     argument: int
     numbers: Numbers
+    calls: ViewCalls | None = None
+    """The ops that make the view, where view ops alone do. AOTAutograd takes its gradient from how it was made, and
+    that of `as_strided` is another one where elements of the argument share memory."""
 
     def of(self, shape: Sequence[int], arguments: Sequence[Any]) -> torch.Tensor | None:
         """The view of this shape; None where a symbol is not among what the arguments show."""
+        if self.calls is not None:
+            return self.calls.of(arguments)
         known, whole = self.numbers.of(arguments), arguments[self.argument].detach()
         if known is None:
             return None
@@ -118,7 +83,7 @@ def returned_entries(
         if not isinstance(item, fx.Node) or item.meta.get("val") is None:
             entries.append(Returned(constant=None if isinstance(item, fx.Node) else item))
             continue
-        entries.append(_entry(item, count, positions.get(item), memories, inputs))
+        entries.append(_entry(item, count, positions.get(item), memories, placeholders))
         count += 1
     metas = [item.meta.get("val") if isinstance(item, fx.Node) else None for item in items]
     return (*_spread(entries[:visible], metas, inputs), *(entries[visible:] if visible is not None else ()))
@@ -132,19 +97,19 @@ def _spread(entries: Sequence[Returned], metas: Sequence[Any], inputs: Sequence[
         if plain or (entry.order is not None and own.count(entry.memory) == 1):
             yield entry
         else:
-            yield replace(entry, spread=True, strides=_numbers((*meta.stride(), meta.storage_offset()), inputs))
+            yield replace(entry, spread=True, strides=numbers_of((*meta.stride(), meta.storage_offset()), inputs))
 
 
 def _entry(
-    node: fx.Node, output: int, argument: int | None, memories: dict[int, int], inputs: Sequence[Any]
+    node: fx.Node, output: int, argument: int | None, memories: dict[int, int], placeholders: Sequence[fx.Node]
 ) -> Returned:
-    meta = node.meta["val"]
+    meta, inputs = node.meta["val"], [each.meta.get("val") for each in placeholders]
     if not isinstance(meta, torch.Tensor):
         return Returned(output, argument=argument, number=True)
     memory = memories.setdefault(storage_of(meta), output)
-    place = _place(meta, -1 - memory, inputs) if memory < 0 else None
+    place = _place(node, -1 - memory, placeholders) if memory < 0 else None
     told = meta.layout is torch.strided and not {0, 1}.isdisjoint(_sizes(meta))
-    strides = _numbers((*meta.stride(), 0), inputs) if told else None
+    strides = numbers_of((*meta.stride(), 0), inputs) if told else None
     order = axis_order(meta)
     return Returned(output, None, argument, False, memory, memory < 0, place, order, strides)
 
@@ -154,33 +119,18 @@ def _sizes(tensor: torch.Tensor) -> list[int]:
     return [size for size in tensor.shape if isinstance(size, int)]  # pyright: ignore[reportUnnecessaryIsInstance]
 
 
-def _place(view: torch.Tensor, argument: int, inputs: Sequence[Any]) -> Place | None:
+def _place(node: fx.Node, argument: int, placeholders: Sequence[fx.Node]) -> Place | None:
+    view: Any = node.meta["val"]
+    inputs: list[Any] = [each.meta.get("val") for each in placeholders]
     if view.layout is not torch.strided or _reading(view) != _reading(inputs[argument]):
         return None
     start = view.storage_offset() - inputs[argument].storage_offset()
-    return Place(argument, _numbers((*view.stride(), start), inputs))
-
-
-def _numbers(found: Sequence[Any], inputs: Sequence[Any]) -> Numbers:
-    dims = tuple(dim_of(number) for number in found)
-    others = {at: found[at].node.expr for at, dim in enumerate(dims) if dim is UNKNOWN}
-    numbers = Numbers(dims, (), others)
-    return replace(numbers, symbols=tuple(_sources(inputs, numbers.names)))
+    return Place(argument, numbers_of((*view.stride(), start), inputs), view_calls(node, placeholders))
 
 
 def _reading(tensor: torch.Tensor) -> tuple[Any, ...]:
     """How the memory is read: as which dtype, conjugated, negated."""
     return tensor.dtype, tensor.is_conj(), tensor.is_neg()
-
-
-def _sources(inputs: Sequence[Any], wanted: frozenset[str]) -> Iterator[tuple[str, int, int | None]]:
-    """Which argument, or which of its sizes, is a symbol as it stands."""
-    for index, value in enumerate(inputs):
-        sizes = enumerate(value.shape) if isinstance(value, torch.Tensor) else [(None, value)]
-        for axis, size in sizes:
-            name = symbol_name(dim_of(size)) if isinstance(size, torch.SymInt) else None
-            if name is not None and name in wanted:
-                yield name, index, axis
 
 
 def storage_of(tensor: torch.Tensor) -> int:
