@@ -13,12 +13,12 @@ Maker = Callable[[ProgramGrower], str]
 
 
 def _image(g: ProgramGrower, axes: int) -> str:
-    """A tensor (batch, channels, sizes …) whose channels are a number."""
+    """A tensor (batch, channels, sizes …) whose channels are a number; now and then its batch is empty."""
     fitting = g.tensors(lambda t: kind_of(t) == "f" and t.dim() == 2 + axes)
     if fitting and g.chance(0.6):
         return g.pick(fitting)
     named = list(g.worlds[0].sizes)
-    batch: Size = g.pick(named) if named and g.chance(0.7) else g.pick((1, 2, 3))
+    batch: Size = g.pick(named) if named and g.chance(0.7) else g.pick((0, 1, 1, 2, 2, 2, 3, 3))
     spatial = [g.pick(named) if named and g.chance(0.4) else g.pick((3, 4, 5, 8)) for _ in range(axes)]
     return g.leaf([batch, g.pick((1, 2, 4)), *spatial], "f")
 
@@ -214,17 +214,18 @@ def attention(g: ProgramGrower) -> str:
 
 
 def classification_loss(g: ProgramGrower) -> str:
-    """`nll_loss` and `cross_entropy` with weights, ignored targets, smoothing and every reduction."""
+    """`nll_loss` and `cross_entropy` with weights, zeros among them, ignored targets, smoothing and every reduction."""
     axes = g.pick((0, 0, 1, 2))
     x = _image(g, axes)
     classes = _channels(g, x)
     low, high = g.pick(((0, classes), (0, classes), (-1, 0), (-1, classes)))
     target = g.leaf([g.size(x, 0), *(g.size(x, 2 + axis) for axis in range(axes))], "i", low=low, high=high)
-    weight = f", weight={_weight(g, [classes], x)}.abs()" if g.chance(0.4) else ""
+    weight = f", weight={_weight(g, [classes], x)}.abs(){g.pick(('', '.floor()'))}" if g.chance(0.6) else ""
     reduction = g.pick(("mean", "mean", "sum", "none"))
     options = f"{weight}, ignore_index={g.pick((-1, -1, 0))}, reduction='{reduction}'"
     if g.chance(0.5):
-        return f"F.nll_loss(F.log_softmax({x}, 1), {target}{options})"
+        scores = g.pick((x, x, f"F.log_softmax({x}, 1)"))
+        return f"F.nll_loss({scores}, {target}{options})"
     return f"F.cross_entropy({x}, {target}{options}, label_smoothing={g.pick((0.0, 0.0, 0.1))})"
 
 
