@@ -306,6 +306,19 @@ def test_inspect_shows_what_is_in_a_model(call: Any, model: Path) -> None:
     assert "Symbolic dims" in shown.out
 
 
+def test_inspect_shows_what_a_checkpoint_holds(call: Any, tmp_path: Path) -> None:
+    from frontends.checkpoint.checkpoint_files import WRITERS
+
+    for name, write in WRITERS.items():
+        write(tmp_path / name)
+        data = call("inspect", tmp_path / name, "--json", "-").data
+        assert len(data["tensors"]) > 10
+    shown = call("inspect", tmp_path / "small.gguf").out
+    assert "14 tensors" in shown
+    assert "Q4_K" in shown
+    assert "3 of them: a, ü, " in shown
+
+
 def test_inspect_shows_what_it_can_of_a_model_that_cannot_be_lowered(call: Any, tmp_path: Path) -> None:
     text = MODEL.replace('"" : 17', '"" : 17, "own" : 1').replace("Softmax <axis = 1>", "own.Thing")
     (tmp_path / "m.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())

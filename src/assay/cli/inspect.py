@@ -10,6 +10,7 @@ import typer
 
 from assay.cli.inputs import ModelArgument, symbolic_dims
 from assay.cli.output import CommandOutput, JsonOption, exit_code, reporting
+from assay.cli.weights import inspect_checkpoint
 from assay.errors import AssayError
 from assay.units import size
 
@@ -23,12 +24,19 @@ ELIDED_ABOVE = 8
 
 
 def inspect(model: ModelArgument, level: LevelOption = None, json: JsonOption = None) -> None:
-    """Show a model's inputs, outputs, dims, parameters and ops; with --level its graph as text."""
+    """Show a model's inputs, outputs, dims, parameters and ops; with --level its graph as text.
+
+    Of weights without a graph (GGUF, safetensors, torch.save, a folder of these): tensors, formats and facts.
+    """
+    from assay.frontends.checkpoint import is_checkpoint
     from assay.ir.printer import print_graph
     from assay.ops.lowering import lower
     from assay.runtime.load import read
 
     with reporting(json) as report:
+        if is_checkpoint(model) and level is None:
+            inspect_checkpoint(report, model)
+            return
         source = read(model)
         symbolic = source.graph
         if level is not None:

@@ -23,7 +23,6 @@ from assay.runtime.session import Memory, Session
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-_WEIGHTS = frozenset({".pt", ".pth", ".bin", ".safetensors", ".gguf"})
 _EXPORT = "export it: torch.export.save(torch.export.export(model, arguments), 'model.pt2')"
 
 
@@ -119,10 +118,12 @@ _READERS: dict[str, Callable[[Path, Limits, Edits], Loaded]] = {".onnx": _of_onn
 
 def _of_any(path: Path, limits: Limits, edits: Edits) -> Loaded:
     """A file whose name says nothing is taken for ONNX, unless it is one of torch's without a graph to run."""
+    from assay.frontends.checkpoint import is_checkpoint
+
     inside = _names_in(path)
     if any("/code/" in name for name in inside):
         raise ImportFailed(f"'{path}' is a TorchScript archive, which is not taken", hint=_EXPORT)
-    if any(name.endswith("/data.pkl") for name in inside) or path.suffix.lower() in _WEIGHTS:
+    if any(name.endswith("/data.pkl") for name in inside) or is_checkpoint(path):
         raise ImportFailed(f"'{path}' holds weights and no graph", hint=f"build the model, load them, and {_EXPORT}")
     return _of_onnx(path, limits, edits)
 

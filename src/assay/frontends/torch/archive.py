@@ -1,7 +1,7 @@
 """A `.pt2` file → exported program, without torch's reader of such files, which trusts them.
 
-The file's records are read here (`records.py`), its JSON is checked text by text (`schema.py`), its tensors are made
-of raw bytes. torch gets the objects that come out of this and never a byte of the file; nothing is unpickled.
+The file's records are read here (`frontends/archives.py`), its JSON is checked text by text (`schema.py`), its tensors
+are made of raw bytes. torch gets the objects that come out of this and never a byte of the file; nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ import torch
 from torch.export import ExportedProgram
 
 from assay.errors import AssayError, ImportFailed, LimitExceeded
+from assay.frontends.archives import ArchiveRecords, rewritten
 from assay.frontends.torch.magnitudes import check_magnitudes
 from assay.frontends.torch.private import serde
 from assay.frontends.torch.private.serde import schema
-from assay.frontends.torch.records import ArchiveRecords, rewritten
 from assay.frontends.torch.schema import TRUST, build, program_of
 from assay.limits import DEFAULT, Limits
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 import stat
+import struct
 import zipfile
 from collections.abc import Iterable, Mapping
 from typing import IO
@@ -21,6 +22,8 @@ _NAME = re.compile(r"(?:(?!\.{1,2}(?:/|$))[^/\\\x00-\x1f\x7f]+(?:/(?!$)|$)){2,}"
 """Two parts or more between single slashes, none of them `.` or `..`."""
 _PIECE = 1 << 20
 _ENCRYPTED = 0x1
+_LOCAL_HEADER, _LENGTHS_AT, _LENGTHS = 30, 26, struct.Struct("<HH")
+"""Bytes of the header in front of a record, and where in it the lengths of the two texts that follow it are."""
 _WRITE_IT = "write the file with torch.export.save of this torch"
 
 
@@ -33,7 +36,7 @@ class ArchiveRecords:
         if size > limits.model_bytes:
             raise LimitExceeded(f"the file has more than {limits.model_bytes} bytes", hint="raise Limits.model_bytes")
         self._archive = zipfile.ZipFile(file)
-        self._limits = limits
+        self._file, self._size, self._limits = file, size, limits
         self._entries = _by_name(self._archive.infolist())
         total = sum(entry.file_size for entry in self._entries.values())
         if total > size:
@@ -45,10 +48,14 @@ class ArchiveRecords:
 
     def text(self, name: str) -> str:
         """A record that is text; LimitExceeded if it is longer than texts may be."""
+        return self.text_bytes(name).decode("utf-8")
+
+    def text_bytes(self, name: str) -> bytes:
+        """The bytes of a record that is to be understood, not only read; LimitExceeded as for texts."""
         size = self._entry(name).file_size
         if size > self._limits.text_bytes:
             raise LimitExceeded(f"'{name}' has {as_size(size)} of text", hint="raise Limits.text_bytes")
-        return self.data(name).decode("utf-8")
+        return bytes(self.data(name))
 
     def data(self, name: str) -> bytearray:
         """A record's bytes. ImportFailed if it is not there or does not fit its checksum."""
@@ -62,6 +69,19 @@ class ArchiveRecords:
         if at != entry.file_size:
             raise ImportFailed(f"the archive's '{name}' ends early")
         return content
+
+    def place(self, name: str) -> tuple[int, int]:
+        """Where a record lies in the file, and how many bytes it has: for those who map it. Nothing is checked of its
+        content."""
+        entry = self._entry(name)
+        self._file.seek(entry.header_offset + _LENGTHS_AT)
+        lengths = self._file.read(_LENGTHS.size)
+        if len(lengths) < _LENGTHS.size:
+            raise ImportFailed(f"the archive's '{name}' ends early")
+        start = entry.header_offset + _LOCAL_HEADER + sum(_LENGTHS.unpack(lengths))
+        if start + entry.file_size > self._size:
+            raise ImportFailed(f"the archive's '{name}' ends early")
+        return start, entry.file_size
 
     def _entry(self, name: str) -> zipfile.ZipInfo:
         entry = self._entries.get(name)
