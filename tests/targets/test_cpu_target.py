@@ -47,6 +47,27 @@ def test_one_program_serves_every_length_and_compiles_nothing_anew(monkeypatch: 
             np.testing.assert_allclose(mine, right, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f16])
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("side", [0, 1, 2])
+def test_causal_attention_looks_at_keys_that_it_leaves_out_if_they_are_not_finite(
+    side: int, odd: float, dtype: dtypes.DType
+) -> None:
+    """As the oracle does: what is hidden is multiplied with zero. More queries than a block has, and panels of one."""
+    rng = np.random.default_rng(side)
+    given = [rng.normal(size=(2, 3, 131, 8)).astype(dtype.numpy) for _ in range(3)]
+    for head, place in enumerate((40, 130, 129)):
+        given[side][0, head, place, 3] = odd
+    b = Builder()
+    q, k, v = (b.input(TensorType(dtype, (2, 3, 131, 8))) for _ in range(3))
+    graph = b.finish("causal", [q, k, v], [b.sdpa(q, k, v, None, causal=True)])
+    mine, right = compiled(graph).run(given)[0], ReferenceTarget().compile(graph).run(given)[0]
+    assert not np.isfinite(right[0]).all()
+    assert np.isfinite(right[1]).all()
+    np.testing.assert_array_equal(np.isnan(mine), np.isnan(right))
+    np.testing.assert_allclose(mine.astype(np.float32), right.astype(np.float32), rtol=3e-3, atol=3e-3)
+
+
 def test_results_do_not_depend_on_the_number_of_threads() -> None:
     found: list[list[bytes]] = []
     for threads in (1, 2, 3, 8):

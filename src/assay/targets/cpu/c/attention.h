@@ -6,7 +6,8 @@
    keys and values instead.
 
    Keys are taken KEYS at a time. `peak` and `total` are a query's largest score and sum of exponentials so
-   far; what was summed under a smaller peak decays. Keys that `causal` leaves out are not looked at.
+   far; what was summed under a smaller peak decays. Keys that `causal` leaves out are not looked at, unless one of
+   them is infinite or NaN: hidden as it is, it still makes NaN of what it is multiplied with.
 
    T, W, LOAD, STORE: see storage.h; QUERIES, KEYS; CAUSAL and CAPPED: 0 or 1; MASK: the type of the mask's
    elements if there is a mask, and BIAS(x): what such an element adds to a score.
@@ -265,15 +266,36 @@ static void add_mask(const panel *p, const block *b, const MASK *mask, const num
 /* Leave out the keys behind each query's own place. */
 static void hide_future(const panel *p, const block *b, W *scores) {
   for (int64_t i = MAX(p->first - b->first, 0); i < b->count; i++)
-    for (int64_t j = 0; j < MIN(b->first + i - p->first, p->side); j++) scores[i * p->side + j] = -INFINITY;
+    for (int64_t j = 0; j < MIN(b->first + i - p->first, p->side); j++) scores[i * p->side + j] += -INFINITY;
 }
 
-/* Let a panel see some more keys. */
-static void attend(const call *c, const panel *p, const block *all, const MASK *mask, W *scores) {
+static int is_finite(const T *x, int64_t size) {
+  W sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < size; i++) {
+    const W y = LOAD(x[i]);
+    sum += y - y;
+  }
+  return sum == 0;
+}
+
+/* How many keys the queries q0 … q1 have to look at: up to their own places, or to the last that is not finite. */
+static int64_t keys_in_sight(const T *q, const T *k, const T *v, const numbers *n, int64_t q0, int64_t q1) {
+  for (int64_t i = q0; i < q1; i++)
+    if (!is_finite(q + i * n->q.step, n->size)) return n->keys;
+  int64_t count = n->keys;
+  while (count > q0 + 1 && is_finite(k + (count - 1) * n->k.step, n->size) &&
+         is_finite(v + (count - 1) * n->v.step, n->out_size))
+    count--;
+  return count;
+}
+
+/* Let a panel see some more keys; those from `sight` on are finite. */
+static void attend(const call *c, const panel *p, const block *all, const MASK *mask, int64_t sight, W *scores) {
   const numbers *n = (const numbers *)c->n;
   const int one = p->side == 1;
   block seen = *all, *b = &seen;
-  if (CAUSAL) b->count = MIN(b->count, p->first + p->count - b->first);
+  if (CAUSAL) b->count = MIN(b->count, MAX(p->first + p->count, sight) - b->first);
   if (b->count <= 0) return;
   W decay[SIDE] __attribute__((aligned(VECTOR_BYTES)));
   if (one) score_one(b, p->q, n->size, scores);
@@ -342,12 +364,13 @@ static void attend_block(const call *c, W *memory, int64_t batch, int64_t head, 
   const double scale = isnan(c->f[0]) ? 1 / sqrt((double)MAX(n->size, 1)) : c->f[0];
   const T *q = (const T *)c->p[0] + at(n->q, batch, head);
   for (int i = 0; i < count; i++) begin(panels + i, q, n, (W)scale, k_room);
-  const int64_t keys = CAUSAL ? MIN(n->keys, q1) : n->keys;
+  const int64_t sight = CAUSAL ? keys_in_sight(q, k, v, n, q0, q1) : n->keys;
+  const int64_t keys = MIN(n->keys, MAX(q1, sight));
   for (int64_t first = 0; first < keys; first += KEYS) {
     block b = {.first = first, .count = MIN(KEYS, keys - first), .k_step = n->k.step, .v_step = n->v.step};
     b.k = wide_rows(k + first * b.k_step, b.count, n->size, &b.k_step, k_room);
     b.v = wide_rows(v + first * b.v_step, b.count, n->out_size, &b.v_step, v_room);
-    for (int i = 0; i < count; i++) attend(c, panels + i, &b, mask, memory);
+    for (int i = 0; i < count; i++) attend(c, panels + i, &b, mask, sight, memory);
   }
   for (int i = 0; i < count; i++) end(panels + i, (T *)c->p[3 + MASKED] + at(n->out, batch, head), n);
 }
