@@ -43,7 +43,7 @@ def _code() -> str:
 
 
 _ENVIRONMENT = (assay.__version__, _code(), np.__version__, ml_dtypes.__version__)
-"""What a result depends on besides the model. Read here, when the code is loaded: a later edit is not what runs."""
+"""What a result depends on besides the model. Read when the first graph is looked up: a later edit is not what runs."""
 
 
 def lowered_graph(
@@ -51,15 +51,13 @@ def lowered_graph(
     facts: Sequence[Fact],
     build: Callable[[], Graph],
     *,
-    store: Store | None,
+    store: Store,
     options: Sequence[str] = (),
 ) -> Graph:
-    """What `build` makes of `source`, taken from `store` if it is there, else put there. Without a store, `build()`.
+    """What `build` makes of `source`, taken from `store` if it is there, else put there.
 
     `facts` are those of the inputs that lowering is given. `options` are all else that the result depends on.
     """
-    if store is None:
-        return build()
     shared = shared_parts(source)
     try:
         key = graph_key(source, facts, options, shared)

@@ -26,7 +26,6 @@ from assay.passes import apply, standard_passes
 from assay.passes.layout import take_as_laid_out
 from assay.runtime.buckets import PaddedProgram, Padding
 from assay.runtime.explanation import explained_nodes
-from assay.runtime.graph_cache import lowered_graph
 from assay.runtime.partition import partition
 from assay.runtime.prepare import prepared, split, with_constants
 from assay.runtime.program import Program, compile_plan
@@ -71,14 +70,17 @@ def core_graph(source: Graph, facts: Sequence[Fact] | None, settings: Settings) 
     """`source` in core ops, after the standard passes; found on disk if it was made before."""
     given = facts or [Fact(value.type) for value in source.inputs]
     options = (settings.mode, str(settings.decomposed), *sorted(settings.disabled), *settings.versions)
+
+    def build() -> Graph:
+        return optimized(lowered(source, given, settings), settings.mode, settings.disabled)
+
     with stage("lower"):
-        return lowered_graph(
-            source,
-            given,
-            lambda: optimized(lowered(source, given, settings), settings.mode, settings.disabled),
-            store=settings.store,
-            options=options,
-        )
+        if settings.store is None:
+            return build()
+        # Imported here, since that reads all sources of this package.
+        from assay.runtime.graph_cache import lowered_graph
+
+        return lowered_graph(source, given, build, store=settings.store, options=options)
 
 
 def lowered(source: Graph, facts: Sequence[Fact] | None, settings: Settings) -> Graph:
