@@ -107,6 +107,13 @@ def test_an_error_that_they_keep_is_missed(monkeypatch: pytest.MonkeyPatch) -> N
     assert judged(text, "torch.randn(2, 3)", "reference") == "wrong"
 
 
+def test_errors_that_are_eagers_own_are_no_ones_fault() -> None:
+    """The program that shows one: the same numbers in another layout are fine with eager, and are what Assay gives."""
+    text = "F.conv_transpose2d(x0, torch.ones(2, 2, 1, 3).requires_grad_(), groups=2, dilation=2, output_padding=1)"
+    assert judged(text, "torch.ones(1, 1, 2, 1).permute(0, 2, 1, 3)") == "torch"
+    assert judged(text, "torch.ones(1, 2, 1, 1)") == "pass"
+
+
 ATTENTION = "F.scaled_dot_product_attention(x0 * 2, torch.ones_like(x0), torch.ones_like(x0))"
 SOME_NAN = 'torch.randn(2, 3, 4, 8).index_fill(1, torch.tensor(1), float("nan"))'
 

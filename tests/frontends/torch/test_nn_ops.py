@@ -225,6 +225,24 @@ def test_activations_agree_with_eager(function: Function) -> None:
     agree(lambda a: function(a, **extra), x(5, 6))
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", [name for name in CASES if "avg_pool" in name])
+def test_gradients_of_means_reach_no_farther_than_their_windows(name: str, dynamic: bool) -> None:
+    """What is infinite or NaN in one window is not felt in others."""
+    function, (image,) = CASES[name]
+
+    def gradient(call: Any) -> torch.Tensor:
+        given = image.detach().clone().requires_grad_()
+        result = call(given)
+        incoming = torch.ones_like(result).flatten()
+        for place, odd in ((0, float("inf")), (len(incoming) // 2, float("nan")), (-1, -float("inf"))):
+            incoming[place] = odd
+        return torch.autograd.grad(result, given, incoming.view_as(result))[0]
+
+    compiled = torch.compile(function, backend="assay", options={"strict": True}, dynamic=dynamic or None)
+    torch.testing.assert_close(gradient(compiled), gradient(function), equal_nan=True)
+
+
 HALVES = ("layer_norm", "group_norm", "avg_pool2d", "adaptive_avg_pool2d unevenly", "attention", "bilinear by corners")
 
 

@@ -87,7 +87,9 @@ def adaptive_average_backward(b: Builder, n: Call, grad: Value, x: Value) -> Res
     for axis in range(b.rank(x) - count, b.rank(x)):
         old = scalar_size(b, x, axis)
         window = _edges(b, old, scalar_size(b, grad, axis))
-        result = over_windows(b, result, axis, window, old, window)
+        sizes = b.dims(x)[axis], b.dims(grad)[axis]
+        most = sizes[1] if isinstance(sizes[1], int) and not isinstance(sizes[0], int) else None
+        result = over_windows(b, result, axis, window, old, window, most)
     return tensor(b, result, n.dtype)
 
 

@@ -159,7 +159,8 @@ def _enter_average(rank: int) -> None:
             ends = b.min(b.add(starts, size), b.add(extent, pad))
             inner = b.max(starts, 0), b.min(ends, extent)
             counted = (starts, ends) if include_pad else inner
-            result = over_windows(b, result, first + i, inner, extent, None if divisor else counted)
+            most = -(-size // step)
+            result = over_windows(b, result, first + i, inner, extent, None if divisor else counted, most)
         return tensor(b, result if divisor is None else b.mul(result, 1.0 / divisor), n.dtype)
 
 
@@ -182,22 +183,32 @@ def _sums(b: Builder, x: Value, attrs: dict[str, Any]) -> Value:
 
 
 def over_windows(
-    b: Builder, grad: Value, axis: int, window: tuple[Value, Value], extent: Value, counted: tuple[Value, Value] | None
+    b: Builder,
+    grad: Value,
+    axis: int,
+    window: tuple[Value, Value],
+    extent: Value,
+    counted: tuple[Value, Value] | None,
+    most: int | Value | None = None,
 ) -> Value:
-    """The gradient of a mean over windows (from, to) of one axis of `extent` elements: that of each window in all of
-    its elements, divided by the length of `counted`."""
-    places = b.unsqueeze(b.iota(extent), axes=(0,))
-    starts, ends = (b.unsqueeze(bound, axes=(1,)) for bound in window)
-    member = b.cast(b.bit_and(b.le(starts, places), b.lt(places, ends)), dtype=b.dtype(grad))
+    """The gradient of a mean over windows (from, to), in ascending order, of one axis of `extent` elements.
+
+    It is that of each window in all of its elements, divided by the length of `counted`. No element is in more than
+    `most` windows. Those that it is in are read for it: products with zeros would make NaN of infinities elsewhere.
+    """
+    places, windows = b.iota(extent), scalar_size(b, grad, axis)
+    first, end = (_counted(b, b.le(b.unsqueeze(bound, axes=(1,)), places)) for bound in (window[1], window[0]))
+    which = b.add(b.unsqueeze(first, axes=(1,)), b.iota(b.reduce_max(b.sub(end, first)) if most is None else most))
+    which = b.where(b.lt(which, b.unsqueeze(end, axes=(1,))), which, windows)
+    share = grad
     if counted is not None:
-        lengths = b.unsqueeze(b.cast(b.sub(counted[1], counted[0]), dtype=b.dtype(grad)), axes=(1,))
-        member = b.div(member, lengths)
-    return along(b, grad, axis, member)
+        lengths = b.cast(b.sub(counted[1], counted[0]), dtype=b.dtype(grad))
+        share = b.div(grad, b.unsqueeze(lengths, axes=tuple(range(1, b.rank(grad) - axis))))
+    pads = [0] * (2 * b.rank(grad))
+    pads[b.rank(grad) + axis] = 1
+    return b.reduce_sum(b.gather(b.pad(share, pads, 0), which, axis=axis), axes=(axis + 1,))
 
 
-def along(b: Builder, x: Value, axis: int, matrix: Value) -> Value:
-    """x with the vectors along `axis` multiplied by a matrix (old, new) from the right."""
-    rank = b.rank(x)
-    swap = [*range(rank)]
-    swap[axis], swap[-1] = swap[-1], swap[axis]
-    return b.transpose(b.matmul(b.transpose(x, perm=tuple(swap)), matrix), perm=tuple(swap))
+def _counted(b: Builder, held: Value) -> Value:
+    """How many along the first axis hold."""
+    return b.reduce_sum(b.cast(held, dtype=dtypes.i64), axes=(0,))

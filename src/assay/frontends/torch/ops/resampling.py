@@ -12,7 +12,6 @@ import numpy as np
 
 from assay.frontends.torch.ops.common import Number, sizes, tensor
 from assay.frontends.torch.ops.normalization import widened
-from assay.frontends.torch.ops.pooling import along
 from assay.frontends.torch.registry import Builder, Call, Results, aten
 from assay.ir import dtypes
 from assay.ir.dtypes import Array, DType
@@ -120,10 +119,18 @@ def _matrix(size: int, taps: Any) -> Array:
     return matrix
 
 
+def _along(b: Builder, x: Value, axis: int, matrix: Value) -> Value:
+    """x with the vectors along `axis` multiplied by a matrix (old, new) from the right."""
+    rank = b.rank(x)
+    swap = [*range(rank)]
+    swap[axis], swap[-1] = swap[-1], swap[axis]
+    return b.transpose(b.matmul(b.transpose(x, perm=tuple(swap)), matrix), perm=tuple(swap))
+
+
 def _transposed(b: Builder, n: Call, grad: Value, matrices: Sequence[Array]) -> Value:
     result = widened(b, grad)
     for axis, matrix in enumerate(matrices, start=2):
-        result = along(b, result, axis, b.constant(matrix, b.dtype(result)))
+        result = _along(b, result, axis, b.constant(matrix, b.dtype(result)))
     return tensor(b, result, n.dtype)
 
 
@@ -165,7 +172,7 @@ def _enter_nearest(family: str, rank: int, attrs: Mapping[str, Any]) -> None:
         for axis, (old, new, factor) in enumerate(zip(shape[2:], output, factors, strict=True), start=2):
             size, count = (tensor(b, value, dtypes.i64) for value in (old, new))
             places = _places(b, size, count, factor, shift, b.dtype(result))
-            result = along(b, result, axis, _copies(b, places, size, b.dtype(result)))
+            result = _along(b, result, axis, _copies(b, places, size, b.dtype(result)))
         return tensor(b, result, n.dtype)
 
 
@@ -212,5 +219,5 @@ def replication_pad_backward(b: Builder, n: Call, grad: Value, x: Value, padding
         size = scalar_size(b, x, axis)
         shifted = b.sub(b.iota(scalar_size(b, grad, axis)), tensor(b, before, dtypes.i64))
         places = b.min(b.max(shifted, 0), b.sub(size, 1))
-        result = along(b, result, axis, _copies(b, places, size, b.dtype(result)))
+        result = _along(b, result, axis, _copies(b, places, size, b.dtype(result)))
     return tensor(b, result, n.dtype)
