@@ -149,6 +149,14 @@ def test_windows_that_are_cut_out_are_those_of_a_pool(stride: int, dilation: int
         )
 
 
+def test_torchs_compiler_is_asked_about_windows_that_are_cut_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eager's kernel, which it would call for the gradient, may end the process."""
+    right = CORE["scatter_elements"]
+    wrong = replace(right, reference=lambda *xs, **attrs: right.reference(*xs, **attrs) + 1)
+    monkeypatch.setitem(CORE.table, "scatter_elements", wrong)
+    assert judged("stepping_pool(x0, 3, 2)", "torch.randn(1, 2, 2, 2)", "reference") == "wrong"
+
+
 # --- whose answer counts for what
 
 

@@ -66,3 +66,6 @@ PLAIN: dict[str, Any] = {
     "stepping_pool": stepping_pool,
 }
 """By the names that programs call them."""
+
+BEYOND_MEMORY: dict[str, Any] = {"stepping_pool": PLAIN["stepping_pool"]}
+"""Those in whose place whoever calls eager's kernels would write beyond its memory."""

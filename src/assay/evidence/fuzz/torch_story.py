@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from assay.evidence.compare.noisy import EdgeCall, NoisyArithmetic, Seeing
-from assay.evidence.fuzz.torch_plain import PLAIN
+from assay.evidence.fuzz.torch_plain import BEYOND_MEMORY, PLAIN
 from assay.evidence.fuzz.torch_program import RandomProgram, Turn, namespace
 from assay.evidence.opinfo.cases import in_f64
 from assay.evidence.opinfo.verdicts import CallOutcome
@@ -46,11 +46,20 @@ def eager_story(program: RandomProgram) -> list[Seen]:
     return _story(program, lambda model: model, PLAIN)
 
 
-def compiled_story(program: RandomProgram, backend: str, options: dict[str, Any] | None = None) -> list[Seen]:
+def compiled_story(program: RandomProgram, backend: str, options: dict[str, Any]) -> list[Seen]:
     """What a backend of `torch.compile` does."""
+    return _story(program, _compiling(program, backend, options), {})
+
+
+def traced_story(program: RandomProgram, backend: str) -> list[Seen]:
+    """What a backend of torch's own does that runs eager's kernels."""
+    return _story(program, _compiling(program, backend), BEYOND_MEMORY)
+
+
+def _compiling(program: RandomProgram, backend: str, options: dict[str, Any] | None = None) -> Wrap:
     _torch.compiler.reset()
     dynamic = True if program.dynamic else None
-    return _story(program, lambda model: _torch.compile(model, backend=backend, options=options, dynamic=dynamic), {})
+    return lambda model: _torch.compile(model, backend=backend, options=options, dynamic=dynamic)
 
 
 def noisy_story(program: RandomProgram, seed: int | None) -> tuple[list[Seen], list[EdgeCall]]:

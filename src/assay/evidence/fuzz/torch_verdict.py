@@ -17,6 +17,7 @@ from assay.evidence.fuzz.torch_story import (
     eager_story,
     noisy_story,
     scattered_story,
+    traced_story,
     unfused_story,
     wide_story,
 )
@@ -71,7 +72,7 @@ def judge(program: RandomProgram, target: str, expected: Sequence[Seen] | None =
     if found.kind == KINK:
         return JudgedProgram(KINK, found)
     if _is_eagers_own(found) or any(
-        _same_fault(program, mine, compiled_story(program, peer), found) for peer in _peers(found)
+        _same_fault(program, mine, traced_story(program, peer), found) for peer in _peers(found)
     ):
         return JudgedProgram("torch", found)
     error = mine[found.turn].error
