@@ -65,11 +65,13 @@ class VulkanFailed(RunFailed):
         self.result = result
 
 
+@cache
 def flags(*names: str) -> int:
     """Bits by their names, without VK_ and _BIT."""
     return sum(CONSTANTS[f"VK_{name}_BIT"] for name in names)
 
 
+@cache
 def constant(name: str) -> int:
     """A number by its name, without VK_."""
     return CONSTANTS[f"VK_{name}"]

@@ -150,7 +150,7 @@ class VulkanDevice:
         self._barrier(commands, stages, flags("PIPELINE_STAGE_HOST"), writes, flags("ACCESS_HOST_READ"))
 
     def _barrier(self, commands: int, before: int, after: int, source: int, target: int) -> None:
-        info = struct("MemoryBarrier", srcAccessMask=source, dstAccessMask=target)
+        info = _memory_barrier(source, target)
         self.api.CmdPipelineBarrier(commands, before, after, 0, 1, ctypes.byref(info), 0, None, 0, None)
 
     # --- transfers
@@ -197,6 +197,11 @@ class VulkanDevice:
 
         commands = self.commands(record, once=True)
         self.free_commands(commands, self.submit([commands], [source, target]))
+
+
+@cache
+def _memory_barrier(source: int, target: int) -> Any:
+    return struct("MemoryBarrier", srcAccessMask=source, dstAccessMask=target)
 
 
 def _opened(instance: Instance, physical: Physical, profile: Profile) -> int:

@@ -20,6 +20,8 @@ from assay.targets.vulkan.templates import Template
 _TOGETHER, _BYTES = 16, 8 << 20
 """The most dispatches of a command buffer, and about how many bytes they touch: a run that may be stopped hands in one
 after the other."""
+_REACH = 4
+"""Bytes that a descriptor reaches at least, even those of tensors without elements."""
 
 
 class BufferPiece(NamedTuple):
@@ -73,7 +75,7 @@ class _Hazards:
 
 def _range(piece: BufferPiece) -> tuple[int, int, int]:
     begin = piece.span.offset + piece.offset
-    return piece.span.buffer, begin, begin + piece.size
+    return piece.span.buffer, begin, begin + max(piece.size, _REACH)
 
 
 def _meet(a: tuple[int, int, int], b: tuple[int, int, int]) -> bool:
@@ -98,6 +100,7 @@ class Recording:
         self._count = len(dispatches)
         self._buffered = self._argument_buffer(dispatches)
         self._pool = self._descriptor_pool()
+        self._sets = self._descriptor_sets(dispatches)
         self._queries = 0
         if timed:
             kind = constant("QUERY_TYPE_TIMESTAMP")
@@ -160,6 +163,41 @@ class Recording:
         size = struct("DescriptorPoolSize", type=constant("DESCRIPTOR_TYPE_STORAGE_BUFFER"), descriptorCount=sum(sets))
         return self._device.made("DescriptorPool", maxSets=len(sets), poolSizeCount=1, pPoolSizes=size)
 
+    def _descriptor_sets(self, dispatches: Sequence[Dispatch]) -> Any:
+        """A set for each dispatch that has descriptors, all made and filled at once."""
+        bound = [at for at, each in enumerate(self._pipelines) if each.descriptors]
+        self._set_of = {at: index for index, at in enumerate(bound)}
+        made = (ctypes.c_uint64 * len(bound))()
+        if not bound:
+            return made
+        device = self._device
+        wanted = struct(
+            "DescriptorSetAllocateInfo",
+            descriptorPool=self._pool,
+            descriptorSetCount=len(bound),
+            pSetLayouts=api.array("u64", [self._pipelines[at].descriptors for at in bound]),
+        )
+        device.api.AllocateDescriptorSets(device.handle, ctypes.byref(wanted), ctypes.byref(made))
+        reached = [[_range(piece) for piece in self._bound_pieces(at, dispatches[at])] for at in bound]
+        listed = api.array("u64", [word for each in reached for buffer, a, b in each for word in (buffer, a, b - a)])
+        writes, first = (api.STRUCTS["VkWriteDescriptorSet"] * len(bound))(), ctypes.addressof(listed)
+        usual = struct("WriteDescriptorSet", descriptorType=constant("DESCRIPTOR_TYPE_STORAGE_BUFFER"))
+        for write, target, each in zip(writes, made, reached, strict=True):
+            write.sType, write.descriptorType = usual.sType, usual.descriptorType
+            write.dstSet, write.descriptorCount, write.pBufferInfo = target, len(each), first
+            first += len(each) * ctypes.sizeof(api.STRUCTS["VkDescriptorBufferInfo"])
+        device.api.UpdateDescriptorSets(device.handle, len(bound), ctypes.byref(writes), 0, None)
+        return made
+
+    def _bound_pieces(self, at: int, dispatch: Dispatch) -> list[BufferPiece]:
+        """What the descriptors of a dispatch point to."""
+        pieces, arguments = [place.piece for place in dispatch.operands], self._pipelines[at].arguments
+        if not arguments.direct:
+            assert self._buffered is not None
+            span, starts = self._buffered
+            pieces.append(BufferPiece(span, starts[at], arguments.size))
+        return pieces
+
     # --- commands
 
     def _recorded(self, dispatches: Sequence[Dispatch], cleared: BufferPiece | None) -> list[int]:
@@ -216,45 +254,10 @@ class Recording:
             stage = flags("SHADER_STAGE_COMPUTE")
             functions.CmdPushConstants(commands, pipeline.layout, stage, 0, len(pushed), pushed)
         if pipeline.descriptors:
-            chosen = ctypes.c_uint64(self._descriptors(at, pipeline, dispatch))
-            functions.CmdBindDescriptorSets(commands, bind, pipeline.layout, 0, 1, ctypes.byref(chosen), 0, None)
+            chosen = ctypes.byref(self._sets, 8 * self._set_of[at])
+            functions.CmdBindDescriptorSets(commands, bind, pipeline.layout, 0, 1, chosen, 0, None)
         rows, cols = dispatch.numbers[:2]
         functions.CmdDispatch(commands, dispatch.template.groups(self._device.profile, rows * cols), 1, 1)
-
-    def _descriptors(self, at: int, pipeline: Pipeline, dispatch: Dispatch) -> int:
-        device = self._device
-        wanted = struct(
-            "DescriptorSetAllocateInfo",
-            descriptorPool=self._pool,
-            descriptorSetCount=1,
-            pSetLayouts=api.array("u64", [pipeline.descriptors]),
-        )
-        made = ctypes.c_uint64()
-        device.api.AllocateDescriptorSets(device.handle, ctypes.byref(wanted), ctypes.byref(made))
-        pieces = [place.piece for place in dispatch.operands]
-        if not pipeline.arguments.direct:
-            assert self._buffered is not None
-            span, starts = self._buffered
-            pieces.append(BufferPiece(span, starts[at], pipeline.arguments.size))
-        infos = [
-            struct(
-                "DescriptorBufferInfo",
-                buffer=each.span.buffer,
-                offset=each.span.offset + each.offset,
-                range=max(each.size, 4),
-            )
-            for each in pieces
-        ]
-        listed = api.structs("DescriptorBufferInfo", infos)
-        write = struct(
-            "WriteDescriptorSet",
-            dstSet=made.value,
-            descriptorCount=len(pieces),
-            descriptorType=constant("DESCRIPTOR_TYPE_STORAGE_BUFFER"),
-            pBufferInfo=listed,
-        )
-        device.api.UpdateDescriptorSets(device.handle, 1, ctypes.byref(write), 0, None)
-        return made.value
 
 
 def _starts(dispatches: Sequence[Dispatch]) -> list[int]:
