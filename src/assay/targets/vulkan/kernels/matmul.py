@@ -72,14 +72,14 @@ def _lane_columns(columns: Dim) -> int:
 
 
 class _Grid:
-    """Where the tile of a workgroup lies."""
+    """Where the tile of a workgroup lies. Those that follow each other take the same columns, which caches keep."""
 
     def __init__(self, s: Shader, group: ShaderValue, height: int) -> None:
         self.s = s
         self.rows, self.columns, self.depth, inner = (s.number(at) for at in range(4))
         self._x, self._y = ([s.number(4 + 4 * side + at) for at in range(4)] for side in range(2))
-        down = group / s.cols
-        self.across = group - down * s.cols
+        self.across = group / s.rows
+        down = group - self.across * s.rows
         tiles = (self.rows + (height - 1)) / height
         self._batch = down / tiles
         self.first = (down - self._batch * tiles) * height
