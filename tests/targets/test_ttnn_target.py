@@ -177,7 +177,7 @@ def test_images_stay_with_their_channels_last(target: TtnnTarget) -> None:
     assert [(each.have.order, each.want.order) for each in each_run if each.have.order != each.want.order] == [
         ("plain", CHANNELS_LAST)
     ]
-    assert len(each_run) == 2, "to rows, and channels last; the mean reads them as they lie"
+    assert len(each_run) == 1, "a small image comes in rows, and the mean reads what is last as it lies"
 
 
 def test_a_value_is_converted_once_for_all_who_want_it(target: TtnnTarget) -> None:
@@ -304,9 +304,11 @@ def test_explain_lists_conversions_with_reasons_and_the_memory_of_the_card(targe
 
 @pytest.mark.parametrize("layout", [TILE, ROWS])
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int32", "uint32"])
-def test_the_bytes_of_a_tensor_are_those_that_the_library_takes(library: Library, dtype: str, layout: str) -> None:
+@pytest.mark.parametrize("shape", [(24, 320, 96), (320, 96, 3, 3)])
+def test_the_bytes_of_a_tensor_are_those_that_the_library_takes(
+    library: Library, shape: tuple[int, ...], dtype: str, layout: str
+) -> None:
     """In whole pages for each of the memory's banks."""
-    shape = (24, 320, 96)
     free = library.check([], [])
     taken = library.check([], [(1, shape, dtype, layout)])
     assert isinstance(free, Checked)
@@ -318,7 +320,20 @@ def test_the_bytes_of_a_tensor_are_those_that_the_library_takes(library: Library
 def test_a_buffer_is_as_large_as_on_the_card() -> None:
     card = modelled.ModelledCard()
     assert card.upload(np.ones((3, 33, 5), np.float32)).nbytes == 3 * 64 * 32 * 2
-    assert card.upload(np.ones((7,), np.int64)).nbytes == 28
+    assert card.upload(np.ones((7,), np.int64)).nbytes == 32, "words of 32 bytes"
+    assert card.upload(np.ones((64, 32, 3, 3), np.float32)).nbytes == 64 * 32 * 3 * 32, "rows"
+
+
+def test_weights_of_convolutions_are_not_filled_up_to_tiles(target: TtnnTarget) -> None:
+    b = Builder()
+    x = b.input(TensorType(dtypes.f32, (1, 256, 64, 64)))
+    w = b.input(TensorType(dtypes.f32, (256, 256, 3, 3)))
+    image = b.conv(x, w, strides=(1, 1), pads=(1, 1, 1, 1), dilations=(1, 1))
+    program = planned(b.finish("g", [x, w], [image]))
+    forms = {each.value: each.form for each in program.given}
+    assert forms[x] == Form("bfloat16"), "an image of 64 × 64 is no larger in tiles"
+    assert forms[w] == Form("bfloat16", ROWS)
+    assert program.given_bytes == (256 * 64 * 64 * 2) + (256 * 256 * 3 * 32)
 
 
 # --- what is refused, and what goes wrong

@@ -23,7 +23,7 @@ from assay.targets.ttnn.description import description
 from assay.targets.ttnn.formats import ROUNDING, bfloat16
 from assay.targets.ttnn.library import Library
 from assay.targets.ttnn.lowering import Taken, accepted, planned
-from assay.targets.ttnn.plan import ROWS, Form, bytes_on_card, fits_words, kind_of, matrices_of
+from assay.targets.ttnn.plan import bytes_on_card, fits_words, handed_over, kind_of, matrices_of
 
 
 class ModelledBuffer:
@@ -34,9 +34,9 @@ class ModelledBuffer:
 
     @property
     def nbytes(self) -> int:
-        """The bytes on a card: whole tiles of two-byte floats (bools are such, too), words for integers."""
-        integers = self.content.dtype.kind in "iu"
-        return bytes_on_card(self.content.shape, Form("int32", ROWS) if integers else Form("bfloat16"))
+        """The bytes on a card, in the form in which programs hand tensors over."""
+        shape = self.content.shape or (1,)
+        return bytes_on_card(shape, handed_over(shape, self.content.dtype.kind in "iu"))
 
 
 class ModelledCard:

@@ -196,12 +196,28 @@ _TILE_BYTES: Mapping[str, int] = {
 }
 
 
+_LINE_BYTES = 32
+_WASTE = 4
+"""A tensor that would be so many times as large in tiles, such as the weights of a convolution, lies in rows."""
+
+
 def bytes_on_card(shape: tuple[int, ...], form: Form) -> int:
-    """The bytes of a tensor on the card; in tiles, its last two axes are filled up to whole ones."""
+    """The bytes of a tensor on the card; in tiles, its last two axes are filled up to whole ones, and in rows each is
+    filled up to a whole word of the memory."""
     *outer, rows, columns = (1, 1, *shape)
     if form.layout == TILE:
         return prod(outer) * -(-rows // TILE_SIZE) * -(-columns // TILE_SIZE) * _TILE_BYTES[form.dtype]
-    return prod(shape) * _TILE_BYTES[form.dtype] // TILE_SIZE**2
+    line = columns * _TILE_BYTES[form.dtype] // TILE_SIZE**2
+    return prod(outer) * rows * -(-line // _LINE_BYTES) * _LINE_BYTES
+
+
+def handed_over(shape: tuple[int, ...], whole: bool, floats: str = "bfloat16") -> Form:
+    """The form in which tensors, of whole numbers or of others, come to a program and leave it."""
+    if whole:
+        return Form("int32", ROWS)
+    tiles, rows = Form(floats), Form(floats, ROWS)
+    wasteful = bytes_on_card(shape, tiles) >= _WASTE * bytes_on_card(shape, rows)
+    return rows if wasteful and len(shape) > _MATRIX else tiles
 
 
 def fits_words(integers: Array) -> bool:
@@ -264,7 +280,7 @@ class CallPlanner:
         """The form in which a value comes from a segment or the host and goes there."""
         if value in self._narrow:
             return Form(self.matrices)
-        return Form("int32", ROWS) if kind_of(value) == "int" else Form(self.floats)
+        return handed_over(on_card(value), kind_of(value) == "int", self.floats)
 
     # --- for the functions of the table
 

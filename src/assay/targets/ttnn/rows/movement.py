@@ -14,7 +14,7 @@ from assay.targets.ttnn.table import ALL, lowers
 
 @lowers("ttnn.resident", calls=(), kinds=(ALL,))
 def _resident(p: CallPlanner, node: Node) -> None:
-    form = p.matrix_form(node.inputs[0])
+    form = p.boundary(node.outputs[0])
     p.give(node.outputs[0], p.take(node.inputs[0], form), form)
 
 
