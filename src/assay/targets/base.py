@@ -130,7 +130,8 @@ class Traits:
     graphs in which every size is a number: a program for each set of sizes, of which `programs` are kept. With
     `buckets`, symbolic sizes are padded to those, where that is exact.
     `rounds_to` is the dtype that the target rounds float results to, if that is narrower than what they state: verdicts
-    on its results use the noise floor of that dtype. `operations_per_second` is a rough figure, used to weigh
+    on its results use the noise floor of that dtype. Results that are `modelled` come from a model of the device, where
+    there is none: no time of theirs is told. `operations_per_second` is a rough figure, used to weigh
     transfers against the work that they make possible.
     """
 
@@ -139,6 +140,7 @@ class Traits:
     buckets: Buckets | None = None
     programs: int = 8
     rounds_to: DType | None = None
+    modelled: bool = False
     operations_per_second: float = 1e10
 
     @property

@@ -27,9 +27,13 @@ from assay.evidence.sweep.jobs import Job
 from assay.evidence.sweep.kinks import Verdicts, is_coarse, reconsidered, verdicts
 from assay.evidence.sweep.machine import peak_memory
 from assay.evidence.sweep.subjects import Results, Subject, make_subject
+from assay.frontends.torch.types import torch_dtype
+from assay.limits import DEFAULT
+from assay.runtime.targets import make_chain
 from assay.runtime.torch.backend import Options
 from assay.runtime.torch.explain import GraphBreak, explained
 from assay.runtime.torch.watch import CallArguments, ModelCall, Watched, watching
+from assay.targets.base import Traits
 
 _PATIENCE = 10.0
 """Seconds after which timed runs end, if there were enough of them."""
@@ -41,10 +45,17 @@ _KEPT = 10
 
 
 class Truth(NamedTuple):
-    """What torch gives eagerly, and in f64; None where it cannot do that."""
+    """What torch gives eagerly, and in f64; None where it cannot do that. For a target that rounds to a narrower dtype
+    than the model states also what torch gives in that."""
 
     plain: Results
     exact: Results | None
+    narrow: Results | None = None
+
+    @property
+    def noisy(self) -> list[Results]:
+        """Runs that are off by as much as rounding explains, beside the plain one."""
+        return [] if self.narrow is None else [self.narrow]
 
 
 def measure(job: Job, send: Callable[[Record], None], make: Callable[[Job], Subject] = make_subject) -> Record:
@@ -64,12 +75,16 @@ def _measured(draft: Draft, make: Callable[[Job], Subject]) -> Record:
     parameters = sum(each.numel() for each in subject.module.parameters())
     draft.known |= {"inputs": subject.types(), "parameters": parameters}
     draft.enter("baseline")
-    truth = _truth(draft, subject)
+    traits = make_chain(draft.job.case.target, "exact", DEFAULT)[0].traits
+    truth = _truth(draft, subject, traits)
     forget_peak()
     options = _options(draft)
     found = _cold(draft, subject, options)
     gc.collect()
-    if draft.job.rounds:
+    if traits.modelled:
+        draft.note("device model: nothing ran on a device, and no time of a run is told")
+        draft.speed.pop("first_run", None)
+    elif draft.job.rounds:
         _steady(draft, subject, options)
     draft.speed["peak_memory"] = peak_memory()
     draft.enter("accuracy")
@@ -82,13 +97,20 @@ def _options(draft: Draft) -> Options:
     return Options(target=case.target, **options_for(case.fault))
 
 
-def _truth(draft: Draft, subject: Subject) -> Truth:
+def _truth(draft: Draft, subject: Subject, traits: Traits) -> Truth:
     plain = subject.run(subject.module)
     try:
-        return Truth(plain, subject.exact())
+        exact = subject.exact()
     except Exception as error:
         draft.note(f"torch cannot run it in f64, so no noise floor is known: {summary(error)}")
         return Truth(plain, None)
+    if traits.rounds_to is None:
+        return Truth(plain, exact)
+    try:
+        return Truth(plain, exact, subject.narrowed(torch_dtype(traits.rounds_to)))
+    except Exception as error:
+        draft.note(f"torch cannot run it in {traits.rounds_to}, so the noise floor is eager's: {summary(error)}")
+        return Truth(plain, exact)
 
 
 def _cold(draft: Draft, subject: Subject, options: Options) -> Results:
@@ -184,9 +206,9 @@ def _calling(subject: Subject, run: ModelCall, *, fused: bool = True) -> Callabl
 
 
 def _judged(draft: Draft, subject: Subject, found: Results, truth: Truth) -> Record:
-    judged = verdicts(found, truth.plain, truth.exact)
+    judged = verdicts(found, truth.plain, truth.exact, truth.noisy)
     _keep(draft, judged)
-    if truth.exact is not None and (judged.wrong or is_coarse(judged, truth.plain)):
+    if truth.exact is not None and truth.narrow is None and (judged.wrong or is_coarse(judged, truth.plain)):
         judged = _reconsidered(draft, subject, found, truth.plain, truth.exact, judged)
         _keep(draft, judged)
     if judged.wrong:

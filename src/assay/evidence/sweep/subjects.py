@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any
@@ -140,6 +141,14 @@ class Subject:
             except RuntimeError:  # some modules make constants for f64 in torch's default dtype
                 with default_dtype(wide):
                     return widest.run(self.module)
+
+    def narrowed(self, dtype: torch.dtype) -> Results:
+        """The results with all floats of a narrower dtype: torch rounds to it after every op. The module stays as it
+        is."""
+        module, inner = deepcopy((self.module, self.inner))
+        inputs, args = pytree.tree_map(floats_as(dtype), (self.inputs, self.args))
+        narrow = replace(self, module=module.to(dtype), inner=inner, inputs=inputs, args=args)
+        return narrow.run(narrow.module)
 
     def types(self) -> dict[str, str]:
         """The inputs by name, as text."""

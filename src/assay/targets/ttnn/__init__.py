@@ -69,6 +69,7 @@ class TtnnTarget:
             sizes="specialised",
             buckets=_BUCKETS,
             rounds_to=bf16,
+            modelled=True,
             operations_per_second=1e13,
         )
 
