@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional as F  # noqa: N812
 from torch.utils import _pytree as pytree
 
+from assay.evidence.fuzz.torch_plain import PLAIN
 from assay.frontends.torch.decompositions import (
     MAGNIFYING,
     RANDOM,
@@ -241,6 +242,23 @@ def test_gradients_of_means_reach_no_farther_than_their_windows(name: str, dynam
 
     compiled = torch.compile(function, backend="assay", options={"strict": True}, dynamic=dynamic or None)
     torch.testing.assert_close(gradient(compiled), gradient(function), equal_nan=True)
+
+
+@pytest.mark.parametrize("sizes", [(3, 2), (2, 3), (4, 4), (3, 2, 2), (3, 3, 2)])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_windows_that_lie_in_the_padding_have_no_gradient(sizes: tuple[int, ...], dynamic: bool) -> None:
+    """Beside plain Python: eager writes those of some to the next line, and those of others beyond its memory."""
+    image, stride = torch.randn(2, 2, *sizes), 1
+    pool = {2: F.max_pool2d, 3: F.max_pool3d}[len(sizes)]
+
+    def gradient(call: Any) -> torch.Tensor:
+        given = image.clone().requires_grad_()
+        result = call(given)
+        return torch.autograd.grad(result, given, torch.arange(1.0, result.numel() + 1).view_as(result))[0]
+
+    compiled = torch.compile(lambda a: pool(a, 2, stride, 1, 3), backend="assay", dynamic=dynamic or None)
+    expected = gradient(lambda a: PLAIN["stepping_pool"](a, 3, stride))
+    torch.testing.assert_close(gradient(compiled), expected)
 
 
 HALVES = ("layer_norm", "group_norm", "avg_pool2d", "adaptive_avg_pool2d unevenly", "attention", "bilinear by corners")

@@ -60,11 +60,29 @@ def _enter_max(rank: int) -> None:
     def backward(  # pyright: ignore[reportUnusedFunction]
         b: Builder, n: Call, grad: Value, x: Value, *windows: Any, indices: Value | None = None
     ) -> Results:
-        return at_positions(b, rank, grad, x, windows[-1] if indices is None else indices)
+        positions = windows[-1] if indices is None else indices
+        attrs = _windows(rank, *windows[:5])
+        if max(attrs["dilations"]) > 1:
+            positions = b.where(_reaches(b, rank, x, positions, attrs), positions, -1)
+        return at_positions(b, rank, grad, x, positions)
 
 
 for _rank in (2, 3):
     _enter_max(_rank)
+
+
+def _first_places(b: Builder, rank: int, positions: Value, attrs: dict[str, Any]) -> list[tuple[Value, Value]]:
+    """Along each axis, for each window: its first place that is not before the tensor, and its last place."""
+    found: list[tuple[Value, Value]] = []
+    for i in range(rank):
+        step, pad, dilation = attrs["strides"][i], attrs["pads"][i], attrs["dilations"][i]
+        axis = b.rank(positions) - rank + i
+        starts = b.sub(b.mul(b.iota(scalar_size(b, positions, axis)), step), pad)
+        missing = b.div(b.add(b.max(b.neg(starts), 0), dilation - 1), dilation)
+        lines = (b.add(starts, b.mul(missing, dilation)), b.add(starts, (attrs["kernel"][i] - 1) * dilation))
+        first, last = (b.reshape(line, [-1 if other == i else 1 for other in range(rank)]) for line in lines)
+        found.append((first, last))
+    return found
 
 
 def _somewhere(b: Builder, x: Value, positions: Value, attrs: dict[str, Any]) -> Value:
@@ -72,14 +90,18 @@ def _somewhere(b: Builder, x: Value, positions: Value, attrs: dict[str, Any]) ->
     the window that is not before the tensor, though it lies behind it."""
     rank = len(attrs["kernel"])
     place: Value = b.constant(0, dtypes.i64)
-    for i in range(rank):
-        step, pad, dilation = attrs["strides"][i], attrs["pads"][i], attrs["dilations"][i]
-        starts = b.sub(b.mul(b.iota(scalar_size(b, positions, 2 + i)), step), pad)
-        missing = b.div(b.add(b.max(b.neg(starts), 0), dilation - 1), dilation)
-        first = b.add(starts, b.mul(missing, dilation))
-        line = b.reshape(first, [-1 if axis == i else 1 for axis in range(rank)])
-        place = b.add(b.mul(place, scalar_size(b, x, 2 + i)), line)
+    for i, (first, _) in enumerate(_first_places(b, rank, positions, attrs)):
+        place = b.add(b.mul(place, scalar_size(b, x, 2 + i)), first)
     return b.where(b.lt(positions, 0), place, positions)
+
+
+def _reaches(b: Builder, rank: int, x: Value, positions: Value, attrs: dict[str, Any]) -> Value:
+    """Which windows hold an element of x: those that have a place in it along every axis."""
+    held: Value = b.constant(True)
+    for i, (first, last) in enumerate(_first_places(b, rank, positions, attrs)):
+        inside = b.bit_and(b.lt(first, scalar_size(b, x, b.rank(x) - rank + i)), b.le(first, last))
+        held = b.bit_and(held, inside)
+    return held
 
 
 @aten("aten.adaptive_max_pool2d_backward.default", "aten.fractional_max_pool2d_backward.default")
