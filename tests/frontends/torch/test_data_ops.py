@@ -353,6 +353,20 @@ def test_random_numbers_are_eagers_under_the_same_seed(name: str) -> None:
         torch.testing.assert_close(mine, theirs)
 
 
+def test_random_numbers_come_in_the_order_of_eagers_memory() -> None:
+    """The result of a convolution may lie in another order."""
+    x, weight = torch.randn(4, 1, 5), torch.randn(2, 1, 3)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.rand_like(F.conv1d(x, weight))
+
+    torch.manual_seed(7)
+    expected = function(x)
+    torch.manual_seed(7)
+    ours = torch.compile(function, backend="assay", options={"target": "cpu", "cache": False})(x)
+    assert torch.equal(ours, expected)
+
+
 def test_what_draws_says_so() -> None:
     with pytest.raises(Exception, match="draws from torch's generator"):
         compiled(torch.rand_like)(torch.zeros(3))

@@ -23,6 +23,7 @@ from assay.frontends.torch.private.ops import (
     run_with_rng_state,
     unset_fake_temporarily,
 )
+from assay.frontends.torch.registry import rule_for
 from assay.frontends.torch.returned import Returned, axis_order, returned_entries, storage_of
 from assay.frontends.torch.types import dim_of, dtype_of, is_carried, to_array, type_of
 from assay.ir import dtypes
@@ -170,7 +171,7 @@ class _Importer:
         kwargs = tuple((key, self._encoded(arg, used, bodies)) for key, arg in node.kwargs.items())
         results: list[Value] = []
         refs = self._results(meta, results, sized=target not in _MISSTATED)
-        attrs: dict[str, Any] = {"args": args, "kwargs": kwargs, "orders": self._orders(used)}
+        attrs: dict[str, Any] = {"args": args, "kwargs": kwargs, "orders": self._orders(used, target)}
         if target in _BY_LAYOUT:
             attrs["contiguous"] = arguments[0].meta["val"].is_contiguous()
         if target in BY_MEMORY and not _is_dense(arguments[0].meta["val"]):
@@ -203,15 +204,18 @@ class _Importer:
         found = _attribute(self.module, str(arg.target))
         return found if isinstance(found, fx.GraphModule) else None
 
-    def _orders(self, used: Sequence[Value]) -> tuple[Any, ...]:
-        """For each input how its axes lie in memory when eager runs; empty if all are in their usual order."""
-        return tuple(self.orders.get(value) for value in used) if any(value in self.orders for value in used) else ()
+    def _orders(self, used: Sequence[Value], target: Any) -> tuple[Any, ...]:
+        """For each input how its axes lie in memory when eager runs, None if it is not dense; empty if all are in
+        their usual order and torch is not asked, which draws random numbers in that order."""
+        orders = [self.orders.get(value) for value in used]
+        usual = all(order is None or order == tuple(range(len(order))) for order in orders)
+        return () if usual and rule_for(op_name(target)) is not None else tuple(orders)
 
     def _value(self, meta: Any, *, sized: bool = True) -> Value:
         kind = type_of(meta)
         value = Value(next(self.ids), kind if sized or not isinstance(kind, TensorType) else TensorType(kind.dtype))
-        order = axis_order(meta) if isinstance(meta, torch.Tensor) else None
-        if order is not None and order != tuple(range(len(order))):
+        order = axis_order(meta) if isinstance(kind, TensorType) and isinstance(meta, torch.Tensor) else None
+        if order is not None:
             self.orders[value] = order
         return value
 
