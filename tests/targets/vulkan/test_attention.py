@@ -14,6 +14,7 @@ from assay.ir.dims import symbol
 from assay.ir.types import TensorType
 from assay.limits import DEFAULT
 from assay.ops.builder import Builder
+from assay.targets.reference import ReferenceTarget
 from assay.targets.vulkan import VulkanTarget
 from assay.targets.vulkan.device import VulkanDevice
 
@@ -72,3 +73,17 @@ def _mask(rng: np.random.Generator, kind: str, queries: int, keys: int) -> Any:
         mask[3] = False
         return mask
     return rng.standard_normal((queries, keys)).astype(np.float32) if kind else None
+
+
+def test_keys_that_are_left_out_count_if_they_are_no_numbers(device: VulkanDevice) -> None:
+    b = Builder()
+    inputs = [b.input(TensorType(dtypes.f32, (1, 3, 45, 8))) for _ in range(3)]
+    graph = b.finish("causal", inputs, b.emit("sdpa", *inputs, causal=True))
+    program, oracle = placed_on(TARGET, graph), ReferenceTarget().compile(graph)
+    for side in range(3):
+        arrays = [np.random.default_rng(side).standard_normal((1, 3, 45, 8)).astype(np.float32) for _ in range(3)]
+        for head, odd in enumerate((np.nan, np.inf, -np.inf)):
+            arrays[side][0, head, 40, 3] = odd
+        right = oracle.run(arrays)[0]
+        assert not np.isfinite(right).all()
+        np.testing.assert_allclose(program.run(arrays)[0], right, rtol=1e-4, atol=1e-5)

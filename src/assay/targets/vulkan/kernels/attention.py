@@ -127,8 +127,7 @@ def write_attention(
         inside = [grid.first + at for at in range(height)]
         rows = [s.least(row, grid.queries - 1) for row in inside]
         found = [_Query.new(s, kind, width) for _ in rows]
-        end = s.least(grid.keys, grid.first + height) if causal else grid.keys
-        with s.loop(s.value(0, "u32"), end, _KEYS * s.local_size) as block:
+        with s.loop(s.value(0, "u32"), grid.keys, _KEYS * s.local_size) as block:
             begins = [block + part * s.local_size for part in range(_KEYS)]
             scores = _products(s, grid, rows, [begin + s.lane() for begin in begins])
             for query, row, line in zip(found, rows, scores, strict=True):
@@ -136,7 +135,7 @@ def write_attention(
                     value = f.tanh(line[part] * factor / softcap) * softcap if softcap else line[part] * factor
                     line[part] = _biased(grid, query, value, row, begin + s.lane(), causal, masked)
             for begin, weights in zip(begins, zip(*_weights(s, found, scores), strict=True), strict=True):
-                _add_values(s, grid, found, weights, begin, end, out_size)
+                _add_values(s, grid, found, weights, begin, out_size)
         totals = s.together([query.total.get() for query in found], _sums)
         biases = s.together([query.bias.get() for query in found], _larger_ones) if masked else totals
         for row, query, total, bias in zip(inside, found, totals, biases, strict=True):
@@ -169,16 +168,19 @@ def _products(
 def _biased(
     grid: _Grid, query: _Query, score: ShaderValue, row: ShaderValue, key: ShaderValue, causal: bool, masked: bool
 ) -> ShaderValue:
-    """A score with all that is added to it; -∞ for what is no key."""
+    """A score with all that is added to it; -∞ for what is no key. Keys that are left out count if they are no numbers,
+    as they do for the oracle."""
     s = grid.s
-    there = (key < grid.keys) & (key <= row) if causal else key < grid.keys
+    bias = s.value(0.0, score.kind)
     if masked:
-        mask = grid.operands[3]
         place = grid.row(3, row) + s.least(key, grid.keys - 1) * s.number(5 + 3 * len(grid.operands))
-        bias = _bias(s, mask, place, score.kind)
+        bias = _bias(s, grid.operands[3], place, score.kind)
+    if causal:
+        bias = bias + s.select(key <= row, s.value(0.0, score.kind), s.value(-math.inf, score.kind))
+    there = key < grid.keys
+    if masked:
         query.bias.set(_larger(query.bias.get(), s.select(there, bias, -math.inf)))
-        score = score + bias
-    return s.select(there, score, -math.inf)
+    return s.select(there, score + bias if masked or causal else score, -math.inf)
 
 
 def _bias(s: Shader, mask: TensorOperand, place: ShaderValue, kind: str) -> ShaderValue:
@@ -216,13 +218,12 @@ def _add_values(
     found: Sequence[_Query],
     weights: Sequence[ShaderValue],
     begin: ShaderValue,
-    end: ShaderValue,
     out_size: int,
 ) -> None:
     """Add weighted values of as many keys as there are lanes, which lie across the columns now."""
     v, zero = s.operands[2], s.value(0, "u32")
     of_lane = handed(s, weights)
-    count = s.select(begin < end, s.least(end - begin, s.local_size), zero)
+    count = s.select(begin < grid.keys, s.least(grid.keys - begin, s.local_size), zero)
     with s.loop(zero, count) as lane:
         factors, row = of_lane(lane), grid.row(2, begin + lane, of_keys=True)
         values = [v.load(row + s.least(column, out_size - 1)) for column in _columns(s, found[0])]
