@@ -20,7 +20,7 @@ def unclear_heads(node: Node) -> Broadcasts:
     return [(k[:-3], q[:-3]), (v[:-3], q[:-3]), (mask, (*q[:-1], k[-2]))]
 
 
-class Heads(NamedTuple):
+class HeadViews(NamedTuple):
     """What an attention works on, each with one axis of batches at most; the last stride of all but the mask is 1."""
 
     q: View
@@ -30,7 +30,7 @@ class Heads(NamedTuple):
     result: View
 
 
-def heads_of(p: Planner, node: Node) -> Heads:
+def heads_of(p: Planner, node: Node) -> HeadViews:
     """Views for a kernel. The result lies with its heads next to their elements, where a model merges them."""
     *batch, heads, queries, _ = shape_of(node.inputs[0])
     rank = len(batch) + 3
@@ -39,7 +39,7 @@ def heads_of(p: Planner, node: Node) -> Heads:
     given = node.inputs[3] if len(node.inputs) > 3 else None
     scores = (*batch, heads, queries, v.shape[-2])
     mask = None if given is None else _by_head(p, p.view(given).expanded(scores), even=False)
-    return Heads(q, k, v, mask, p.result(node.outputs[0], (*range(rank - 3), rank - 2, rank - 3, rank - 1)))
+    return HeadViews(q, k, v, mask, p.result(node.outputs[0], (*range(rank - 3), rank - 2, rank - 3, rank - 1)))
 
 
 def _by_head(p: Planner, view: View, *, even: bool = True) -> View:
