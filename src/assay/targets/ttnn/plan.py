@@ -212,9 +212,12 @@ def bytes_on_card(shape: tuple[int, ...], form: Form) -> int:
 
 
 def handed_over(shape: tuple[int, ...], whole: bool, floats: str = "bfloat16") -> Form:
-    """The form in which tensors, of whole numbers or of others, come to a program and leave it."""
+    """The form in which tensors, of whole numbers or of others, come to a program and leave it. Block formats are in
+    tiles alone."""
     if whole:
         return Form("int32", ROWS)
+    if floats in BLOCK_BYTES:
+        return Form(floats)
     tiles, rows = Form(floats), Form(floats, ROWS)
     wasteful = bytes_on_card(shape, tiles) >= _WASTE * bytes_on_card(shape, rows)
     return rows if wasteful and len(shape) > _MATRIX else tiles
