@@ -42,8 +42,8 @@ ABORT = step("Tensor", np.zeros((2, 2)), None)
 
 def pooled(number: int, side: int) -> Any:
     """A pool of 3 × 3 over an image with channels last, whose table of places stays on the card."""
-    size = {"batch_size": 1, "input_h": side, "input_w": side, "channels": 32}
-    window = {"kernel_size": [3, 3], "stride": [1, 1], "padding": [1, 1], "dilation": [1, 1]}
+    size: dict[str, Any] = {"batch_size": 1, "input_h": side, "input_w": side, "channels": 32}
+    window: dict[str, Any] = {"kernel_size": [3, 3], "stride": [1, 1], "padding": [1, 1], "dilation": [1, 1]}
     return step("max_pool2d", input_tensor=value(number), results=(100 + number,), **size, **window)
 
 
