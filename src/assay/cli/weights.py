@@ -10,7 +10,6 @@ from typing import Any, cast
 import numpy as np
 
 from assay.cli.output import CommandOutput
-from assay.ops.block_formats import BlockFormat
 from assay.units import size
 
 _LONGEST_TEXT, _LONGEST_LIST = 60, 4
@@ -23,7 +22,7 @@ def inspect_checkpoint(report: CommandOutput, path: Path) -> None:
 
     found = open_checkpoint(path)
     tensors: list[dict[str, Any]] = [
-        {"name": name, "shape": list(each.shape), "format": _format(each.format), "bytes": each.nbytes}
+        {"name": name, "shape": list(each.shape), "format": str(each.format), "bytes": each.nbytes}
         for name, each in found.tensors.items()
     ]
     count = sum(math.prod(each.shape) for each in found.tensors.values())
@@ -40,10 +39,6 @@ def inspect_checkpoint(report: CommandOutput, path: Path) -> None:
     report.table("Tensors", ("name", "shape", "format", ">bytes"), rows)
     facts = {name: _plain(value) for name, value in found.facts.items()}
     report.result({"model": str(path), "kind": found.kind, "tensors": tensors, "facts": facts})
-
-
-def _format(kind: Any) -> str:
-    return kind.name if isinstance(kind, BlockFormat) else str(kind)
 
 
 def _short(value: Any) -> str:

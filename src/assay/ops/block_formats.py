@@ -29,6 +29,9 @@ class BlockFormat:
     fields: np.dtype[Any]
     values: Callable[[Array], Array]
 
+    def __str__(self) -> str:
+        return self.name
+
     @property
     def block_bytes(self) -> int:
         """Bytes of a block."""

@@ -171,12 +171,8 @@ def _placed(memory: FileMemory, name: str, start: int, entry: _TensorEntry) -> S
     sizes, kind, offset = entry
     try:
         if kind not in _FORMATS:
-            known = ", ".join(_name_of(each) for each in _FORMATS.values())
+            known = ", ".join(map(str, _FORMATS.values()))
             raise ImportFailed(f"its data is of the kind {kind}", hint=f"convert the file to one of {known}")
         return memory.tensor(start + offset, sizes, _FORMATS[kind])
     except AssayError as error:
         raise error.located(f"tensor '{name}'") from None
-
-
-def _name_of(kind: DType | BlockFormat) -> str:
-    return kind.name if isinstance(kind, BlockFormat) else str(kind)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -83,7 +83,7 @@ def returned_entries(
         if not isinstance(item, fx.Node) or item.meta.get("val") is None:
             entries.append(Returned(constant=None if isinstance(item, fx.Node) else item))
             continue
-        entries.append(_entry(item, count, positions.get(item), memories, placeholders))
+        entries.append(_entry(item, count, positions, memories, inputs))
         count += 1
     metas = [item.meta.get("val") if isinstance(item, fx.Node) else None for item in items]
     return (*_spread(entries[:visible], metas, inputs), *(entries[visible:] if visible is not None else ()))
@@ -101,13 +101,13 @@ def _spread(entries: Sequence[Returned], metas: Sequence[Any], inputs: Sequence[
 
 
 def _entry(
-    node: fx.Node, output: int, argument: int | None, memories: dict[int, int], placeholders: Sequence[fx.Node]
+    node: fx.Node, output: int, positions: Mapping[fx.Node, int], memories: dict[int, int], inputs: Sequence[Any]
 ) -> Returned:
-    meta, inputs = node.meta["val"], [each.meta.get("val") for each in placeholders]
+    meta, argument = node.meta["val"], positions.get(node)
     if not isinstance(meta, torch.Tensor):
         return Returned(output, argument=argument, number=True)
     memory = memories.setdefault(storage_of(meta), output)
-    place = _place(node, -1 - memory, placeholders) if memory < 0 else None
+    place = _place(node, -1 - memory, positions, inputs) if memory < 0 else None
     told = meta.layout is torch.strided and not {0, 1}.isdisjoint(_sizes(meta))
     strides = numbers_of((*meta.stride(), 0), inputs) if told else None
     order = axis_order(meta)
@@ -119,13 +119,12 @@ def _sizes(tensor: torch.Tensor) -> list[int]:
     return [size for size in tensor.shape if isinstance(size, int)]  # pyright: ignore[reportUnnecessaryIsInstance]
 
 
-def _place(node: fx.Node, argument: int, placeholders: Sequence[fx.Node]) -> Place | None:
+def _place(node: fx.Node, argument: int, positions: Mapping[fx.Node, int], inputs: Sequence[Any]) -> Place | None:
     view: Any = node.meta["val"]
-    inputs: list[Any] = [each.meta.get("val") for each in placeholders]
     if view.layout is not torch.strided or _reading(view) != _reading(inputs[argument]):
         return None
     start = view.storage_offset() - inputs[argument].storage_offset()
-    return Place(argument, numbers_of((*view.stride(), start), inputs), view_calls(node, placeholders))
+    return Place(argument, numbers_of((*view.stride(), start), inputs), view_calls(node, positions, inputs))
 
 
 def _reading(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -58,8 +58,11 @@ class ViewCalls:
         return view
 
 
-def view_calls(node: fx.Node, placeholders: Sequence[fx.Node]) -> ViewCalls | None:
-    """The ops that make a node of an argument; None if one of them is no view, or says where memory lies."""
+def view_calls(node: fx.Node, positions: Mapping[fx.Node, int], inputs: Sequence[Any]) -> ViewCalls | None:
+    """The ops that make a node of an argument; None if one of them is no view, or says where memory lies.
+
+    `positions` are those of the arguments, `inputs` what they were traced with.
+    """
     sizes: list[Any] = []
     calls: list[ViewCall] = []
     while node.op != "placeholder":
@@ -75,8 +78,7 @@ def view_calls(node: fx.Node, placeholders: Sequence[fx.Node]) -> ViewCalls | No
         args, kwargs = pytree.tree_map_only(fx.Node, lambda size: _slot(size, sizes), (given, node.kwargs))
         calls.append(ViewCall(cast(Any, op), tuple(args), kwargs, part))
         node = source
-    inputs = [each.meta.get("val") for each in placeholders]
-    return ViewCalls(placeholders.index(node), tuple(reversed(calls)), numbers_of(sizes, inputs))
+    return ViewCalls(positions[node], tuple(reversed(calls)), numbers_of(sizes, inputs))
 
 
 def _slot(size: fx.Node, sizes: list[Any]) -> Slot:
