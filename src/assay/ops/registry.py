@@ -66,7 +66,7 @@ class Decomposition(Protocol):
     def __call__(self, b: Any, /, *inputs: Any, **attrs: Any) -> Any: ...
 
 
-Samples = Callable[[np.random.Generator, DType], Iterable[Sample]]
+Samples = Callable[["np.random.Generator", DType], Iterable[Sample]]
 ShapeRule = Callable[..., "Sequence[Shape]"]
 TypeRule = Callable[..., "Sequence[Type]"]
 

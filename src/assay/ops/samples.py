@@ -10,7 +10,7 @@ import numpy as np
 from assay.ir.dtypes import Array, DType
 from assay.ops.registry import Sample, Samples
 
-Rng = np.random.Generator
+Rng: TypeAlias = "np.random.Generator"
 Range: TypeAlias = tuple[float, float]
 """The least and the greatest number that is drawn."""
 

@@ -15,7 +15,6 @@ from assay.ir.dims import Dim, evaluate
 from assay.ir.dtypes import Array, is_array
 from assay.ir.graph import Graph, Value
 from assay.ir.types import TensorType, symbol_axes
-from assay.passes.padding import padding_refusal
 from assay.runtime.partition import Plan
 from assay.runtime.program import Program
 from assay.runtime.runs import ProgramRun
@@ -64,6 +63,8 @@ class Padding:
 
 def _paddable(graph: Graph, names: Collection[str]) -> frozenset[str]:
     """The sizes that may be padded, all of them at the same time."""
+    from assay.passes.padding import padding_refusal
+
     alone = [name for name in names if not padding_refusal(graph, {name})]
     while alone and padding_refusal(graph, alone):
         alone.pop()

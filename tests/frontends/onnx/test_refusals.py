@@ -202,3 +202,8 @@ def test_ranks_that_only_a_run_tells_and_do_not_fit(op: str, target_name: str) -
     shapes = [((3, 1), (3, 1)), ((3, 1, 1), (3, 1)), ((3, 0, 1), (0, 1)), ((3,), (3, 1))]
     feeds = [{"x": np.ones(x, np.float32), "i": np.zeros(i, np.int64), "z": np.zeros(i, np.float32)} for x, i in shapes]
     check(target_name, text, feeds)
+
+
+def test_triangles_want_two_axes(target_name: str) -> None:
+    text = "g (float[] x) => (float[] y) { y = Trilu (x) }"
+    check(target_name, text, [{"x": np.ones(shape, np.float32)} for shape in ((2, 3), (3,), (), (2, 2, 2))])

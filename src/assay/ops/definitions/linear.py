@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,8 @@ from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import broadcast, unknown
 
 if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
     from assay.ops.builder import Builder
 
 
@@ -78,6 +79,8 @@ def _product(x: Array, y: Array) -> Array:
 
 @cache
 def _workers() -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor
+
     return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="assay-product")
 
 

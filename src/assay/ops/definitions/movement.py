@@ -532,6 +532,12 @@ def window(x: Array, *, axis: int, size: int, stride: int = 1, dilation: int = 1
     return np.moveaxis(views, -1, axis + 1)[(slice(None),) * axis + (slice(None, None, stride),)].view(x.dtype)
 
 
+def _trilu_shape(x: Fact, k: Fact, *, upper: bool) -> list[Shape]:
+    if x.shape is not None and len(x.shape) < 2:
+        raise ValueError(f"a triangle needs two axes, and there are {len(x.shape)}")
+    return same(x, k)
+
+
 def _trilu_parts(b: Builder, x: Any, k: Any, *, upper: bool) -> Any:
     rank = b.rank(x)
     rows, columns = (b.size(x, axis) for axis in (rank - 2, rank - 1))
@@ -545,7 +551,7 @@ def _trilu_parts(b: Builder, x: Any, k: Any, *, upper: bool) -> Any:
 @op(
     "T, i64 -> T",
     T=tuple(d for d in TENSORS if d is not dtypes.string),
-    shape=same,
+    shape=_trilu_shape,
     parts=_trilu_parts,
     samples=listed(
         lambda rng, dtype: [

@@ -39,7 +39,7 @@ _LINE = 64
 """Bytes; results begin at multiples of it."""
 _POPULATE = 23
 """MADV_POPULATE_WRITE, which Python has no name for: have the pages of memory ready (Linux 5.14)."""
-_AT_ONCE, _PATIENCE = 64 << 20, 0.05
+_AT_ONCE, _PATIENCE = 16 << 20, 0.008
 """Bytes whose pages are asked for at once, and seconds that this may take in large pages; small ones take a third."""
 _MACHINE = Kernel('#include "machine.c"\n', entry="frame_run")
 
@@ -379,8 +379,11 @@ def _side_by_side(sizes: Sequence[int]) -> list[_Block]:
 
 
 def _populate(piece: mmap.mmap) -> None:
-    """Have the pages of memory ready: large ones as long as the kernel has them at hand. Where memory is in many
-    pieces, it would take its time to make more."""
+    """Have the pages of memory ready: large ones as long as the kernel has them at hand.
+
+    Where memory is in many pieces, or a virtual machine must ask its host for it, more would take their time. The
+    kernel may put small ones together later.
+    """
     advices = [mmap.MADV_HUGEPAGE, _POPULATE]
     for start in range(0, len(piece), _AT_ONCE):
         started = time.perf_counter()
@@ -388,6 +391,7 @@ def _populate(piece: mmap.mmap) -> None:
             piece.madvise(advice, start, min(_AT_ONCE, len(piece) - start))
         if time.perf_counter() - started > _PATIENCE:
             advices = [_POPULATE]
+    piece.madvise(mmap.MADV_HUGEPAGE)
 
 
 def _constants(graph: Graph) -> dict[Value, Array]:

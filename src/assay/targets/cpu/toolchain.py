@@ -12,7 +12,6 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -59,6 +58,8 @@ class Toolchain:
     def _compile(self, kernels: Sequence[Kernel]) -> list[ctypes.CDLL]:
         if self._given_up:
             raise CompileFailed(f"{self._given_up}; it is not tried again in this process")
+        from concurrent.futures import ThreadPoolExecutor
+
         _progress(f"compiling {len(kernels)} kernel(s)")
         compilations = Compilations(self.compiler, seconds_allowed())
         with _workspace() as folder, ThreadPoolExecutor(len(os.sched_getaffinity(0))) as workers:

@@ -11,7 +11,6 @@ from assay.ir import dtypes
 from assay.ir.dims import Expr
 from assay.ir.graph import Value
 from assay.ops.registry import FactMissing
-from assay.passes.gradient import gradients
 
 TRAINING = "ai.onnx.preview.training"
 
@@ -90,6 +89,8 @@ def momentum(b: Builder, n: Source, rate: Value, count: Value, *inputs: Value) -
 @onnx_op("Gradient", domain=TRAINING)
 def gradient(b: Builder, n: Source, *inputs: Value) -> Results:
     """The node's region is what `xs`, `zs` and `y` name of the graph around it, here built anew for the inputs."""
+    from assay.passes.gradient import gradients
+
     count = len(n.strings("xs"))
     body = n.node.regions[0]
     if len(inputs) != len(body.inputs):

@@ -1,22 +1,24 @@
 """aten's resampling of whole axes and padding with what is at the edge, and their gradients.
 
-Each axis is a linear map of its own, so a gradient is a product with one matrix an axis.
+Each axis is a linear map of its own. In a gradient what every element got is added to those that it was made of, axis
+by axis; a product with a matrix, mostly zeros, would make NaN of infinities elsewhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from assay.frontends.torch.ops.common import Number, sizes, tensor
 from assay.frontends.torch.ops.normalization import widened
+from assay.frontends.torch.ops.scatter import written_along
 from assay.frontends.torch.registry import Builder, Call, Results, aten
 from assay.ir import dtypes
 from assay.ir.dtypes import Array, DType
 from assay.ir.graph import Value
-from assay.ops.definitions.resize import ResizeAxis, taps_of
+from assay.ops.definitions.resize import TRANSFORMS, ResizeAxis, taps_of
 from assay.ops.parts import scalar_size
 
 _PLAIN: Mapping[str, Any] = {
@@ -40,6 +42,8 @@ _NEAREST: Mapping[str, Mapping[str, Any]] = {
     "_upsample_nearest_exact": {"mode": "nearest", "transform": "half_pixel", **_PLAIN, "rounding": "half_up"},
 }
 """What the core op `resize` calls them."""
+_REACH: Mapping[str, int] = {"linear": 1, "cubic": 2}
+"""How many elements the kernel of a mode reaches to either side."""
 
 
 def _ratios(old: Sequence[Any], new: Sequence[Any], scales: Sequence[float | None]) -> tuple[float, ...] | None:
@@ -80,8 +84,11 @@ def _enter_weighted(name: str, fixed: Mapping[str, Any]) -> None:
     ) -> Results:
         how = _how(b, shape[2:], output, align, (*scales, *named.values()), fixed["antialias"])
         pairs = list(zip(_static_sizes(b, shape[2:]), _static_sizes(b, output), strict=True))
-        lines = [ResizeAxis(old, new, _growth(old, new, how["scales"], i)) for i, (old, new) in enumerate(pairs)]
-        return _transposed(b, n, grad, [_matrix(line.size, taps_of(line, {**fixed, **how})) for line in lines])
+        result = widened(b, grad)
+        for i, (old, new) in enumerate(pairs):
+            line = ResizeAxis(old, new, _growth(old, new, how["scales"], i))
+            result = _given_back(b, result, 2 + i, _shares(line, {**fixed, **how}), old)
+        return tensor(b, result, n.dtype)
 
 
 def _how(
@@ -111,27 +118,51 @@ for _name, _fixed in _WEIGHTED.items():
     _enter_weighted(_name, _fixed)
 
 
-def _matrix(size: int, taps: Any) -> Array:
-    """What each old element counts for each new one: (new, old)."""
-    matrix = np.zeros((len(taps.positions), size))
-    weights = np.ones(taps.positions.shape) if taps.weights is None else taps.weights
-    np.add.at(matrix, (np.arange(len(matrix))[:, None], taps.positions), weights)
-    return matrix
+class _Shares(NamedTuple):
+    """What the new elements `of` are made of: the old ones at `places`, by `weights`; each a vector."""
+
+    of: Array
+    places: Array
+    weights: Array
 
 
-def _along(b: Builder, x: Value, axis: int, matrix: Value) -> Value:
-    """x with the vectors along `axis` multiplied by a matrix (old, new) from the right."""
-    rank = b.rank(x)
-    swap = [*range(rank)]
-    swap[axis], swap[-1] = swap[-1], swap[axis]
-    return b.transpose(b.matmul(b.transpose(x, perm=tuple(swap)), matrix), perm=tuple(swap))
+def _shares(line: ResizeAxis, attrs: Mapping[str, Any]) -> _Shares:
+    """How one axis is resampled, with those weights of zero that torch has: they make NaN of an infinite gradient."""
+    taps = taps_of(line, attrs)
+    places, weights = taps.positions, np.ones(taps.positions.shape) if taps.weights is None else taps.weights
+    of = np.arange(len(places))[:, None]
+    if attrs["antialias"]:
+        matrix = np.zeros((line.new, line.size))
+        np.add.at(matrix, (of, places), weights)
+        new, old = np.nonzero(_smoothed(line, _REACH[attrs["mode"]]))
+        return _Shares(new, old, matrix[new, old])
+    if attrs["mode"] == "linear":
+        before = TRANSFORMS[attrs["transform"]](np.arange(len(places), dtype=np.float64), line) < 0
+        places[before], weights[before] = (0, min(1, line.size - 1)), (1, 0)
+    return _Shares(np.broadcast_to(of, places.shape).reshape(-1), places.reshape(-1), weights.reshape(-1))
 
 
-def _transposed(b: Builder, n: Call, grad: Value, matrices: Sequence[Array]) -> Value:
-    result = widened(b, grad)
-    for axis, matrix in enumerate(matrices, start=2):
-        result = _along(b, result, axis, b.constant(matrix, b.dtype(result)))
-    return tensor(b, result, n.dtype)
+def _smoothed(line: ResizeAxis, reach: int) -> Array:
+    """(new, old): the elements that torch looks at with antialiasing, in its arithmetic, which decides at the ends."""
+    step = np.float32(1 / line.scale)
+    centre, span = step * (np.arange(line.new, dtype=np.float32) + np.float32(0.5)), reach * max(step, np.float32(1))
+    first, end = (((centre + side * span).astype(np.float64) + 0.5).astype(np.int64)[:, None] for side in (-1, 1))
+    at = np.arange(line.size)
+    return (at >= first) & (at < end)
+
+
+def _given_back(b: Builder, grad: Value, axis: int, shares: _Shares, size: int) -> Value:
+    """The gradient of what an axis of `size` elements was before it was resampled."""
+    weights = b.constant(shares.weights.reshape(-1, *[1] * (b.rank(grad) - 1 - axis)), b.dtype(grad))
+    shared = b.mul(b.gather(grad, b.constant(shares.of), axis=axis), weights)
+    return _added(b, shared, axis, b.constant(shares.places), b.constant(size))
+
+
+def _added(b: Builder, grad: Value, axis: int, places: Value, size: Value) -> Value:
+    """`size` sums along an axis, of the slices that these places give to each."""
+    shape = [b.reshape(size, [1]) if i == axis else b.size(grad, i) for i in range(b.rank(grad))]
+    empty = b.expand(b.constant(0, b.dtype(grad)), b.vector(*shape))
+    return written_along(b, empty, axis, places, grad, "add")
 
 
 # --- the nearest element
@@ -172,13 +203,8 @@ def _enter_nearest(family: str, rank: int, attrs: Mapping[str, Any]) -> None:
         for axis, (old, new, factor) in enumerate(zip(shape[2:], output, factors, strict=True), start=2):
             size, count = (tensor(b, value, dtypes.i64) for value in (old, new))
             places = _places(b, size, count, factor, shift, b.dtype(result))
-            result = _along(b, result, axis, _copies(b, places, size, b.dtype(result)))
+            result = _added(b, result, axis, places, size)
         return tensor(b, result, n.dtype)
-
-
-def _copies(b: Builder, places: Value, size: Value, dtype: DType) -> Value:
-    """The matrix (new, old) of a copy from these places."""
-    return b.cast(b.eq(b.unsqueeze(places, axes=(1,)), b.iota(size)), dtype=dtype)
 
 
 def _as_resize(
@@ -219,5 +245,5 @@ def replication_pad_backward(b: Builder, n: Call, grad: Value, x: Value, padding
         size = scalar_size(b, x, axis)
         shifted = b.sub(b.iota(scalar_size(b, grad, axis)), tensor(b, before, dtypes.i64))
         places = b.min(b.max(shifted, 0), b.sub(size, 1))
-        result = _along(b, result, axis, _copies(b, places, size, b.dtype(result)))
+        result = _added(b, result, axis, places, size)
     return tensor(b, result, n.dtype)
