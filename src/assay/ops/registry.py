@@ -277,10 +277,8 @@ def op(
     tokens = [token.strip() for token in left.split(",") if token.strip()]
 
     def define(reference: Callable[..., Any]) -> OpDef:
-        parameters = inspect.signature(reference).parameters.values()
-        positional = [p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.POSITIONAL_ONLY, p.VAR_POSITIONAL)]
-        keywords = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != "regions"}
-        params = tuple(_param(p.name, token) for p, token in zip(positional, tokens, strict=True))
+        positional, keywords = _parameters(reference)
+        params = tuple(_param(each, token) for each, token in zip(positional, tokens, strict=True))
         definition = OpDef(
             name=into.full_name(name or reference.__name__.rstrip("_")),
             doc=inspect.getdoc(reference) or "",
@@ -322,6 +320,19 @@ def _on_dims(reference: Callable[..., Any], symbolic: Any) -> Callable[..., Any]
         return reference(*given, **attrs)
 
     return steered
+
+
+def _parameters(reference: Callable[..., Any]) -> tuple[list[str], dict[str, Any]]:
+    """The names of a reference's positional parameters, and its attributes with their defaults.
+
+    `inspect.signature` would tell the same, and take a thirtieth of the time of a start for it.
+    """
+    code = reference.__code__
+    count, end = code.co_argcount, code.co_argcount + code.co_kwonlyargcount
+    variadic = code.co_varnames[end : end + 1] if code.co_flags & inspect.CO_VARARGS else ()
+    defaults = reference.__kwdefaults__ or {}
+    attrs = {name: defaults.get(name, inspect.Parameter.empty) for name in code.co_varnames[count:end]}
+    return [*code.co_varnames[:count], *variadic], {name: attrs[name] for name in attrs if name != "regions"}
 
 
 def _param(name: str, token: str) -> Param:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from assay.ir.graph import Node
 from assay.ir.types import TensorType
@@ -89,7 +89,7 @@ def all_placements(plan: Plan) -> Iterator[Placement]:
 
 def _placed(placement: Placement, plan: Plan) -> Iterator[Placement]:
     node = placement.node
-    said = placement if placement.reason or node.op != "opaque" else replace(placement, note=str(node.attrs["reason"]))
+    said = placement if placement.reason or node.op != "opaque" else placement._replace(note=str(node.attrs["reason"]))
     yield said
     if node.op == "deferred":
         return

@@ -7,7 +7,6 @@ the device saves in computing is less than the transfers cost.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from assay.ir.graph import Graph, Node, Value, used
 from assay.ops.work import nominal_bytes, work_of
@@ -42,7 +41,7 @@ def _without_poor_islands(
             reason = f"not worth its transfers: {as_size(sum(map(nominal_bytes, crossing)))} would cross"
             for each in island:
                 refusals = (*each.refusals, Refusal(target.name, reason))
-                moved[each.node] = replace(each, target=homes[each.node].name, refusals=refusals)
+                moved[each.node] = each._replace(target=homes[each.node].name, refusals=refusals)
     return tuple(moved.get(each.node, each) for each in placements)
 
 

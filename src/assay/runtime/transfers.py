@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from assay.ir.dtypes import Array
 from assay.targets.base import Buffer, Device
@@ -12,8 +12,7 @@ from assay.targets.base import Buffer, Device
 HOST = "host"
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(NamedTuple):
     """One value that was moved: from where, to where, how many bytes of the host's, and how long it took."""
 
     source: str

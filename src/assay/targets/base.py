@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
 from assay.errors import CompileFailed
 from assay.ir.dtypes import Array, DType, is_array, read_only
@@ -88,8 +88,7 @@ class Limitations:
         return next(refused, YES)
 
 
-@dataclass(frozen=True, slots=True)
-class TransferCost:
+class TransferCost(NamedTuple):
     """What moving data between the host and a device costs: seconds for each transfer, and bytes per second."""
 
     seconds: float
@@ -100,8 +99,7 @@ class TransferCost:
         return len(sizes) * self.seconds + sum(sizes) / self.bytes_per_second
 
 
-@dataclass(frozen=True, slots=True)
-class Buckets:
+class Buckets(NamedTuple):
     """The sizes that a target compiles for, in ascending order: a symbolic size is padded to the next of them."""
 
     sizes: tuple[int, ...]
@@ -149,8 +147,7 @@ class Traits:
         return self.transfers is not None
 
 
-@dataclass(frozen=True, slots=True)
-class NamedPass:
+class NamedPass(NamedTuple):
     """A rewrite of a segment that its target makes before it compiles it.
 
     `apply` takes the segment, those of its inputs that are known before a run, as they depend on weights alone, and ids

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -34,8 +33,7 @@ def _roi_shape(x: Fact, rois: Fact, images: Fact, *, height: int, width: int, mo
     return [(counts[0] if counts else UNKNOWN, UNKNOWN if x.shape is None else x.shape[1], height, width)]
 
 
-@dataclass(frozen=True)
-class _Axis:
+class _Axis(NamedTuple):
     """One axis of every region, as core values: where it is looked at, (R, bins, grid), kept within the image; which of
     these places lie on the image; which count, (R, 1, grid), and how many do, (R, 1, 1); the image's size."""
 
@@ -198,8 +196,7 @@ def roi_align(
     return result
 
 
-@dataclass(frozen=True)
-class _Look:
+class _Look(NamedTuple):
     """One axis of one region: places (bins, count) kept within the image, which of them lie on it, the image's size."""
 
     places: Array

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -109,8 +109,7 @@ _KERNELS: Mapping[str, tuple[int, Callable[[Array, float], Array]]] = {"linear":
 """Per mode, how many old elements the kernel reaches to either side, and its weights."""
 
 
-@dataclass(frozen=True)
-class Taps:
+class Taps(NamedTuple):
     """For each new element the old ones that it is made of, (new, taps), with their weights.
 
     Without weights an element is copied. `outside` marks the new elements that lie outside of the axis.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from assay.ir.dims import Dim, product
 from assay.ir.graph import Value
@@ -12,8 +12,7 @@ from assay.targets.shared.planner import Planner
 from assay.targets.shared.views import View
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(NamedTuple):
     """A tensor without gaps: lines of `length` elements, and how many places lie above and below these in memory.
 
     `order` is the memory order of the tensor, `rest` that of one without the axes of the lines.

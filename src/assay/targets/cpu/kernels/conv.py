@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from assay.ir.dims import Dim, product
 from assay.ir.dtypes import FLOATS, NUMERIC, DType, f32, f64
@@ -41,8 +40,7 @@ _PIXELS, _PIXELS_OF_FEW_CHANNELS = 128, 384
 """How many output pixels a thread takes at a time, about; more where copying the input weighs more."""
 
 
-@dataclass(frozen=True)
-class _Shape:
+class _Shape(NamedTuple):
     """A convolution of x, over spatial axes to which size 1 was added in front until there are three."""
 
     x: View
@@ -67,8 +65,7 @@ class _Shape:
         return still and not any(self.before) and self.x.shape[2:] == self.out.shape[2:]
 
 
-@dataclass(frozen=True)
-class _Weights:
+class _Weights(NamedTuple):
     """Weights for `channels` channels: packed as panels (three axes mean one channel a group), else as they lie, as
     (output channels, input channels of a group, kernel positions); `dots` if they multiply windows one by one."""
 
