@@ -397,5 +397,7 @@ def effect_of(node: Node) -> Effect:
     """
     definition = OPS.get(node.op)
     own = Effect.ORDERED if definition is None else Effect(node.attrs.get("effect", definition.effect))
+    if not node.regions:
+        return own
     inner = (effect_of(each) for region in node.regions for each in region.nodes)
     return max((own, *inner), key=list(Effect).index)
