@@ -67,7 +67,8 @@ def _reader_for(start: bytes) -> Reader:
 
 def _read_folder(path: Path, limits: Limits) -> Checkpoint:
     """A `config.json` beside weights in one file or in several with an index."""
-    config = _json(path / _CONFIG, limits) if (path / _CONFIG).is_file() else {}
+    described = [path / _CONFIG] if (path / _CONFIG).is_file() else []
+    config = _json(path / _CONFIG, limits) if described else {}
     names = _shards(path, limits)
     parts = [read_safetensors(path / name, limits) for name in names]
     tensors: dict[str, StoredTensor] = {}
@@ -76,7 +77,7 @@ def _read_folder(path: Path, limits: Limits) -> Checkpoint:
             raise ImportFailed(f"'{min(twice)}' is in two files")
         tensors |= part.tensors
     facts = {f"config.{key}": value for key, value in config.items()}
-    return Checkpoint("folder", tuple(file for part in parts for file in part.files), tensors, facts)
+    return Checkpoint("folder", (*described, *(file for part in parts for file in part.files)), tensors, facts)
 
 
 def _shards(path: Path, limits: Limits) -> list[str]:

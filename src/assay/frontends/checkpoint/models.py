@@ -1,0 +1,137 @@
+"""`load_model`: a checkpoint as graphs that can be run, its weights left in their files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from assay.errors import AssayError, BadArgument, ImportFailed, LimitExceeded
+from assay.frontends.checkpoint.fields import fields_below
+from assay.frontends.checkpoint.reading import open_checkpoint
+from assay.frontends.checkpoint.recipes import FAMILIES
+from assay.frontends.checkpoint.recipes.family import GGUF, HUGGING_FACE, TORCH, Family, FileLayout
+from assay.frontends.checkpoint.recipes.network import GraphOptions, Tensors
+from assay.frontends.checkpoint.stored import Checkpoint
+from assay.ir import dtypes
+from assay.ir.dtypes import DType
+from assay.ir.graph import Graph
+from assay.limits import DEFAULT, Limits
+
+_POSITIONS = ("all", "last")
+_TOKENIZER = "tokenizer."
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "spiece.model",
+    "chat_template.jinja",
+    "generation_config.json",
+    "preprocessor_config.json",
+    "rwkv_vocab_v20230424.txt",
+)
+"""What may lie beside weights and says how text, sound or images become their inputs."""
+
+
+@dataclass(frozen=True)
+class TokenizerSource:
+    """What tells how text becomes tokens: files beside the weights by name, and facts in the file of the weights
+    itself (those of GGUF, by what follows `tokenizer.`)."""
+
+    files: Mapping[str, Path] = field(default_factory=dict[str, Path])
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True)
+class ImportedModel:
+    """A model made of a checkpoint: its family, the typed configuration, and its graphs by name.
+
+    A decoder's graph (`decoder`) takes `tokens` i64[batch, step] and its states, and gives `logits` and the same states
+    in the same order. Caches are [batch, heads, past, width] and come back longer by `step`; in a first call `past` is
+    zero. A further input of the decoder of an encoder-decoder has the name of an output of its `encoder`.
+    """
+
+    family: str
+    configuration: Any
+    graphs: Mapping[str, Graph]
+    tokenizer: TokenizerSource
+    checkpoint: Checkpoint
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of the files that were read; reads them all."""
+        return self.checkpoint.digest()
+
+
+def load_model(
+    path: str | Path, *, logits: str = "all", dtype: DType = dtypes.f32, limits: Limits = DEFAULT
+) -> ImportedModel:
+    """The model in a folder of Hugging Face's form, a GGUF file, or a file of `torch.save`.
+
+    `logits` are those of `all` positions of a call, [batch, step, vocabulary], or of the `last`, [batch, vocabulary].
+    Weights are computed with in `dtype`, and stay in their file as long as they are of it. ImportFailed if no recipe
+    knows the architecture, if the configuration does not make sense, or if a tensor is missing, of other sizes, or of
+    no use.
+    """
+    if logits not in _POSITIONS:
+        raise BadArgument(f"the logits are those of '{logits}' positions", hint=f"choose from {', '.join(_POSITIONS)}")
+    if not dtype.is_float:
+        raise BadArgument(f"models do not compute in {dtype}", hint="choose f32, bf16 or f16")
+    checkpoint = open_checkpoint(path, limits)
+    where = str(path)
+    family, layout, prefix = _layout_of(checkpoint, where)
+    tensors = Tensors(checkpoint, where, layout.naming)
+    try:
+        configuration = layout.read(fields_below(checkpoint.facts, prefix, where), tensors)
+        graphs = family.build(tensors, configuration, GraphOptions(logits, dtype, limits))
+        tensors.check_all_taken(layout.ignored)
+    except AssayError as error:
+        raise error.located(where) from None
+    except MemoryError as error:
+        raise LimitExceeded("there is not enough memory to load this", where=where) from error
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise ImportFailed(f"the configuration does not make sense: {error}", where=where) from error
+    return ImportedModel(family.name, configuration, graphs, _tokenizer(Path(path), checkpoint), checkpoint)
+
+
+def _layout_of(checkpoint: Checkpoint, where: str) -> tuple[Family, FileLayout, str]:
+    """The family and layout of a checkpoint, and what its facts begin with."""
+    if checkpoint.kind == TORCH:
+        found = [(family, each) for family, each in _layouts(TORCH) if each.mark in checkpoint.tensors]
+        if not found:
+            raise ImportFailed(
+                "these are the tensors of no model that is known", where=where, hint=_known(TORCH, "models of")
+            )
+        return *found[0], ""
+    key = {HUGGING_FACE: "config.model_type", GGUF: "general.architecture"}.get(checkpoint.kind)
+    if key is None:
+        raise ImportFailed("weights alone do not tell the model", where=where, hint="give the folder with config.json")
+    architecture: Any = checkpoint.facts.get(key)
+    for family, layout in _layouts(checkpoint.kind):
+        if architecture in layout.architectures:
+            return family, layout, "config." if checkpoint.kind == HUGGING_FACE else f"{architecture}."
+    message = f"the architecture {str(architecture)[:100]!r} is not known" if architecture else f"'{key}' is missing"
+    raise ImportFailed(message, where=where, hint=_known(checkpoint.kind, "there are recipes for"))
+
+
+def _layouts(kind: str) -> Iterator[tuple[Family, FileLayout]]:
+    return ((family, layout) for family in FAMILIES for layout in family.layouts if layout.kind == kind)
+
+
+def _known(kind: str, words: str) -> str:
+    listed = [name for family, layout in _layouts(kind) for name in layout.architectures or (family.name,)]
+    return f"{words} {', '.join(listed)}"
+
+
+def _tokenizer(path: Path, checkpoint: Checkpoint) -> TokenizerSource:
+    folder = path if os.path.isdir(path) else path.parent
+    files = {name: folder / name for name in _TOKENIZER_FILES if os.path.isfile(folder / name)}
+    return TokenizerSource(files, fields_below(checkpoint.facts, _TOKENIZER, "").values)

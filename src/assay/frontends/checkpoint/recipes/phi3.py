@@ -1,0 +1,71 @@
+"""Phi-3: as Llama, with joined projections and factors of the rotary frequencies that change for long texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from assay.frontends.checkpoint.fields import Fields
+from assay.frontends.checkpoint.recipes.attention import Decoding, cached_attention, split_heads, start_decoding
+from assay.frontends.checkpoint.recipes.decoder import SPARE, DecoderConfiguration, decode, read_decoder
+from assay.frontends.checkpoint.recipes.family import HUGGING_FACE, Family, FileLayout
+from assay.frontends.checkpoint.recipes.layers import ACTIVATIONS, activation, added, linear, rms_norm
+from assay.frontends.checkpoint.recipes.network import GraphOptions, Network, Tensors
+from assay.frontends.checkpoint.recipes.rotary import Rotary, Turns, read_rotary, turns_of
+from assay.ir.graph import Graph, Value
+
+
+@dataclass(frozen=True)
+class Phi3Configuration(DecoderConfiguration):
+    """A model of the family. `window` is how far back a token sees, None for all the way."""
+
+    activation: str
+    rotary: Rotary
+    window: int | None = None
+
+
+def _of_hugging_face(fields: Fields, tensors: Tensors) -> Phi3Configuration:
+    sizes = read_decoder(fields, epsilon=1e-5)
+    return Phi3Configuration(
+        **vars(sizes),
+        activation=fields.word("hidden_act", ACTIVATIONS, "silu"),
+        rotary=read_rotary(fields, sizes.head_width, renamed={"su": "longrope", "yarn": "longrope"}),
+        window=fields.optional_size("sliding_window"),
+    )
+
+
+def _build(tensors: Tensors, c: Phi3Configuration, options: GraphOptions) -> Mapping[str, Graph]:
+    decoding = start_decoding(Network.empty(tensors, options, "phi3"), c.layers, c.key_heads, c.head_width)
+    turns = turns_of(decoding, c.rotary)
+
+    def layer(m: Network, index: int, x: Value) -> Value:
+        normal = rms_norm(m.at("input_layernorm"), x, c.epsilon)
+        x = added(m, x, _attention(m.at("self_attn"), c, decoding, turns, index, normal))
+        return m.named(added(m, x, _mlp(m.at("mlp"), c, rms_norm(m.at("post_attention_layernorm"), x, c.epsilon))))
+
+    return {"decoder": decode(decoding, c, layer)}
+
+
+def _attention(m: Network, c: Phi3Configuration, decoding: Decoding, turns: Turns, index: int, x: Value) -> Value:
+    counts = (c.heads, c.key_heads, c.key_heads)
+    joined = linear(m.at("qkv_proj"), x, sum(counts) * c.head_width)
+    with m.op("split") as b:
+        parts = b.emit("split", joined, sizes=tuple(count * c.head_width for count in counts), axis=2)
+    query, key, value = (split_heads(m, part, count) for part, count in zip(parts, counts, strict=True))
+    query, key = turns.of(m, query), turns.of(m, key)
+    return m.named(
+        linear(m.at("o_proj"), cached_attention(m, decoding, index, query, key, value, window=c.window), c.width)
+    )
+
+
+def _mlp(m: Network, c: Phi3Configuration, x: Value) -> Value:
+    joined = linear(m.at("gate_up_proj"), x, 2 * c.inner_width)
+    with m.op("split") as b:
+        gate, up = b.emit("split", joined, sizes=(c.inner_width,) * 2, axis=2)
+    grown = activation(m, c.activation, gate)
+    with m.op("gate") as b:
+        gated = b.mul(grown, up)
+    return m.named(linear(m.at("down_proj"), gated, c.width))
+
+
+PHI3 = Family("phi3", (FileLayout(HUGGING_FACE, _of_hugging_face, ("phi3",), ignored=SPARE),), _build)
