@@ -16,8 +16,18 @@ from assay.ir.dims import Dim, parse_dim
 from assay.ir.dtypes import Array, DType
 from assay.ir.graph import Attr, Graph, Node, Origin, Value
 from assay.ir.printer import READ, WORD, tensor_of, unpack, unquote
-from assay.ir.types import MapType, OptionalType, SequenceType, Shape, TensorType, Type, UnknownType
-from assay.limits import DEFAULT
+from assay.ir.types import (
+    LINKS,
+    LinkType,
+    MapType,
+    OptionalType,
+    SequenceType,
+    Shape,
+    TensorType,
+    Type,
+    UnknownType,
+)
+from assay.limits import DEFAULT, Limits
 
 T = TypeVar("T")
 
@@ -37,9 +47,9 @@ _RANKS: dict[str, Shape] = {"": (), "*": None}
 _DTYPES = {dtype.name: dtype for dtype in dtypes.ALL}
 
 
-def parse_graph(text: str) -> Graph:
+def parse_graph(text: str, limits: Limits = DEFAULT) -> Graph:
     """The graph that `text` describes; `ImportFailed` says where the text is wrong and what was expected."""
-    parser = _Parser(text)
+    parser = _Parser(text, limits)
     return parser.all_of(parser.graph(0, None))
 
 
@@ -122,14 +132,15 @@ class _Tokens:
 class _Parser(_Tokens):
     """One method for each rule of the grammar; `depth` counts how deeply a rule is nested in itself."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, limits: Limits = DEFAULT) -> None:
         super().__init__(text)
+        self.limits = limits
         self.values: dict[int, Value] = {}
         self.dims: dict[str, Dim] = {}
 
     def graph(self, depth: int, around: str | None) -> Graph:
         """A graph; `around` is the level of the graph that it is a region of. At another level it is isolated."""
-        self.guard(depth, DEFAULT.nesting)
+        self.guard(depth, self.limits.nesting)
         self.need("graph")
         name, level = self.string("the graph's name"), self.plain("the graph's level")
         outside, self.values = self.values, self.values if around in (None, level) else {}
@@ -256,6 +267,8 @@ class _Parser(_Tokens):
         self.guard(depth, MAX_DEPTH)
         if self.take("?"):
             return UnknownType()
+        if self.word in LINKS:
+            return self.link()
         if self.word not in _CONTAINERS:
             return TensorType(self.dtype(), self.shape())
         container = _CONTAINERS[self.word]
@@ -268,6 +281,14 @@ class _Parser(_Tokens):
         kind = container(*key, self.type(depth + 1))
         self.need(">")
         return kind
+
+    def link(self) -> Type:
+        at, kind = self.at, self.plain("a link")
+        content = ""
+        if self.take("<"):
+            content = self.string("the hash of what is linked")
+            self.need(">")
+        return self.attempt(lambda: LinkType(kind, content), "a link", at)
 
     def dtype(self) -> DType:
         return self.read("word", "a type", dtypes.by_name)
@@ -314,8 +335,8 @@ class _Parser(_Tokens):
     def tensor(self, kind: TensorType) -> Array:
         at, dtype, shape = self.at, kind.dtype, self.static(kind)
         count = math.prod(shape)
-        if count * dtype.numpy.itemsize > DEFAULT.tensor_bytes:
-            self.fail(f"{kind} is larger than {DEFAULT.tensor_bytes} bytes", at, LimitExceeded)
+        if count * dtype.numpy.itemsize > self.limits.tensor_bytes:
+            self.fail(f"{kind} is larger than {self.limits.tensor_bytes} bytes", at, LimitExceeded)
         if self.word == "...":
             self.fail("expected data: this text was printed with large tensors left out, so it cannot be read", at)
         if self.kind == "zlib" and dtype is not dtypes.string:
@@ -331,8 +352,10 @@ class _Parser(_Tokens):
 
     def static(self, kind: TensorType) -> tuple[int, ...]:
         dims = tuple(dim for dim in kind.shape or () if isinstance(dim, int) and dim >= 0)
-        if kind.shape is None or len(dims) < len(kind.shape) or len(dims) > DEFAULT.rank:
-            self.fail(f"expected at most {DEFAULT.rank} constant dims for a tensor with data, found {kind}", self.at)
+        if kind.shape is None or len(dims) < len(kind.shape) or len(dims) > self.limits.rank:
+            self.fail(
+                f"expected at most {self.limits.rank} constant dims for a tensor with data, found {kind}", self.at
+            )
         return dims
 
     def plain(self, what: str) -> str:

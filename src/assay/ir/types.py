@@ -1,8 +1,9 @@
-"""Types of values: tensors with symbolic dims, sequences, optionals and maps."""
+"""Types of values: tensors with symbolic dims, sequences, optionals, maps, and what jobs pass around besides."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -62,6 +63,28 @@ class MapType:
         return f"map<{self.key}, {self.value}>"
 
 
+LINKS = frozenset({"audio", "image", "model", "state", "stream", "tokenizer"})
+"""What may pass between the parts of a job and is no tensor."""
+
+_HASH = re.compile(r"[A-Za-z0-9:._-]{0,200}")
+
+
+@dataclass(frozen=True, slots=True)
+class LinkType:
+    """One of `LINKS`. `content` names the very thing by a hash of what it holds; empty where any will do."""
+
+    kind: str
+    content: str = ""
+
+    def __post_init__(self) -> None:
+        """ValueError for what is no link, or has a hash that is none."""
+        if self.kind not in LINKS or not _HASH.fullmatch(self.content):
+            raise ValueError(f"there is no link {self.kind!r} with the content {self.content!r}")
+
+    def __str__(self) -> str:
+        return f'{self.kind}<"{self.content}">' if self.content else self.kind
+
+
 @dataclass(frozen=True, slots=True)
 class UnknownType:
     """The type of a symbolic value that the source did not declare."""
@@ -70,7 +93,7 @@ class UnknownType:
         return "?"
 
 
-Type: TypeAlias = TensorType | SequenceType | OptionalType | MapType | UnknownType
+Type: TypeAlias = TensorType | SequenceType | OptionalType | MapType | LinkType | UnknownType
 
 
 def size_in_bytes(kind: Type) -> int | None:

@@ -12,12 +12,12 @@ from assay.errors import VerifyFailed
 from assay.ir import dtypes
 from assay.ir.dtypes import Array, DType
 from assay.ir.graph import Graph, Node, Value
-from assay.ir.types import MapType, OptionalType, SequenceType, TensorType, UnknownType
+from assay.ir.types import LinkType, MapType, OptionalType, SequenceType, TensorType, UnknownType
 
 NodeCheck = Callable[[Node], str | None]
 """What a level asks of a node: a complaint, or None."""
 
-_TYPES = (TensorType, SequenceType, OptionalType, MapType, UnknownType)
+_TYPES = (TensorType, SequenceType, OptionalType, MapType, LinkType, UnknownType)
 _CARRIERS = frozenset(dtype.numpy for dtype in dtypes.ALL)
 _SCALARS = frozenset[type]({int, float, bool, str, bytes, NoneType, DType})
 

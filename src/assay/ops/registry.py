@@ -178,7 +178,7 @@ class OpDef:
 
 @dataclass(frozen=True)
 class Registry:
-    """A table of ops in order of definition: the closed set of core ops, or those that the target `owner` owns."""
+    """A table of ops in order of definition: the closed set of core ops, or those that `owner` owns."""
 
     owner: str = ""
     table: dict[str, OpDef] = field(default_factory=dict[str, OpDef])
@@ -209,7 +209,7 @@ class Registry:
 
 @dataclass(frozen=True)
 class Ops:
-    """Every op there is, by name: the core ops, and those of targets, which enter them when they are imported."""
+    """Every op there is, by name: the core ops, and those of targets and jobs, which enter them when imported."""
 
     core: Registry
     owned: dict[str, Registry] = field(default_factory=dict[str, Registry])
@@ -229,8 +229,8 @@ class Ops:
     def __contains__(self, name: str) -> bool:
         return self.get(name) is not None
 
-    def of_target(self, owner: str) -> Registry:
-        """The table of the ops that the target `owner` owns."""
+    def owned_by(self, owner: str) -> Registry:
+        """The table of the ops that `owner` owns: a target, or the jobs."""
         return self.owned.setdefault(owner, Registry(owner))
 
 

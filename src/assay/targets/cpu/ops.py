@@ -24,7 +24,7 @@ from assay.ops.samples import Rng, draw, listed
 if TYPE_CHECKING:
     from assay.ops.builder import Builder
 
-CPU_OPS = OPS.of_target("cpu")
+CPU_OPS = OPS.owned_by("cpu")
 
 # --- packing
 

@@ -15,7 +15,7 @@ from assay.ops.parts import check_among
 from assay.ops.registry import OPS, Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, elementwise, listed
 
-TTNN_OPS = OPS.of_target("ttnn")
+TTNN_OPS = OPS.owned_by("ttnn")
 
 
 def _same_shape(x: Fact, *, matrix: bool) -> list[Shape]:

@@ -1,0 +1,1 @@
+"""Jobs: graphs one level above models, which call them and say what happens around them."""

@@ -1,0 +1,105 @@
+"""The choice of the next token. Every op takes scores (…, vocabulary) and gives scores; what is ruled out gets −∞.
+
+Each has a neutral setting that leaves scores as they are, so one chain of them serves all ways of sampling: penalties,
+temperature, then what is kept, then the draw. With temperature 0 the chain picks the best token (greedy).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from assay.ir.dtypes import FLOATS, Array
+from assay.ir.facts import Fact
+from assay.ir.types import Shape
+from assay.jobs.registry import JOB_OPS
+from assay.ops.registry import Compute, op
+from assay.ops.shapes import same
+
+
+@op("T, i64, f32 -> T", into=JOB_OPS, T=FLOATS, shape=same, compute=Compute.WIDE, host=True)
+def repetition_penalty(scores: Array, tokens: Array, penalty: Array) -> Array:
+    """Scores of the tokens (…, n) that there are already are divided by the penalty where they are positive, else
+    multiplied by it; 1 changes nothing."""
+    if penalty == 1 or not tokens.size:
+        return scores
+    found = np.take_along_axis(scores, tokens, -1)
+    result = scores.copy()
+    np.put_along_axis(result, tokens, np.where(found < 0, found * penalty, found / penalty), -1)
+    return result
+
+
+@op("T, i64, f32, f32 -> T", into=JOB_OPS, T=FLOATS, shape=same, compute=Compute.WIDE, host=True)
+def presence_penalty(scores: Array, tokens: Array, presence: Array, frequency: Array) -> Array:
+    """Scores of the tokens (…, n) that there are already, less `presence`, and less `frequency` for each time that they
+    occur; 0 and 0 change nothing."""
+    if not (presence or frequency) or not tokens.size:
+        return scores
+    rows = tokens.reshape(-1, tokens.shape[-1])
+    counts = np.stack([np.bincount(row, minlength=scores.shape[-1]) for row in rows]).reshape(scores.shape)
+    return scores - presence * (counts > 0) - frequency * counts
+
+
+@op("T, f32 -> T", into=JOB_OPS, T=FLOATS, shape=same, compute=Compute.WIDE, host=True)
+def temper(scores: Array, temperature: Array) -> Array:
+    """Scores divided by the temperature; 1 changes nothing, at 0 the first of the best tokens is all that is left."""
+    if temperature > 0:
+        return scores / temperature
+    best = np.argmax(scores, -1, keepdims=True)
+    result = np.full_like(scores, -np.inf)
+    np.put_along_axis(result, best, np.take_along_axis(scores, best, -1), -1)
+    return result
+
+
+@op("T, i64 -> T", into=JOB_OPS, T=FLOATS, shape=same, compute=Compute.WIDE, host=True)
+def top_k(scores: Array, k: Array) -> Array:
+    """Keeps the k best tokens, and those that score the same as the last of them; 0 keeps all."""
+    count = int(k)
+    if not 0 < count < scores.shape[-1]:
+        return scores
+    least = np.partition(scores, -count, -1)[..., -count, None]
+    return np.where(scores < least, -np.inf, scores)
+
+
+@op("T, f32 -> T", into=JOB_OPS, T=FLOATS, shape=same, compute=Compute.WIDE, host=True)
+def top_p(scores: Array, p: Array) -> Array:
+    """Keeps the fewest tokens, best first, whose probabilities add up to p or more; at least one, and 1 keeps all."""
+    if p >= 1:
+        return scores
+    order = np.argsort(scores, -1, kind="stable")
+    below = np.cumsum(_probabilities(np.take_along_axis(scores, order, -1)), -1)
+    dropped = below <= 1 - p
+    dropped[..., -1] = False
+    result = scores.copy()
+    np.put_along_axis(result, order, np.where(dropped, -np.inf, np.take_along_axis(scores, order, -1)), -1)
+    return result
+
+
+@op("T, f32 -> T", into=JOB_OPS, T=FLOATS, shape=same, compute=Compute.WIDE, host=True)
+def min_p(scores: Array, p: Array) -> Array:
+    """Keeps tokens at least p times as probable as the best one; 0 keeps all."""
+    if p <= 0:
+        return scores
+    found = _probabilities(scores)
+    best = found.max(-1, keepdims=True)
+    return np.where((found < p * best) & (found < best), -np.inf, scores)
+
+
+def _row(scores: Fact, *others: Fact, **attrs: Any) -> list[Shape]:
+    return [None if scores.shape is None else scores.shape[:-1]]
+
+
+@op("T, i64, i64 -> i64", into=JOB_OPS, T=FLOATS, shape=_row, compute=Compute.WIDE, host=True)
+def draw(scores: Array, seed: Array, position: Array) -> Array:
+    """One token of each row, by the probabilities that softmax makes of scores. What is drawn depends on the seed, the
+    position and the scores alone: the position counts draws, and no draw depends on those before it."""
+    odds = np.cumsum(_probabilities(scores), -1)
+    stream = np.random.Generator(np.random.Philox(key=int(seed) & (2**64 - 1), counter=int(position)))
+    points = stream.random(scores.shape[:-1])[..., None] * odds[..., -1:]
+    return (odds <= points).sum(-1)
+
+
+def _probabilities(scores: Array) -> Array:
+    found = np.exp(scores - scores.max(-1, keepdims=True))
+    return found / found.sum(-1, keepdims=True)
