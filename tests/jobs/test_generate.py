@@ -20,6 +20,7 @@ from assay.ir.dtypes import Array  # noqa: E402
 from assay.jobs.generate import Sampling, generate_job  # noqa: E402
 from assay.jobs.job import JobGraph, read_job, read_text  # noqa: E402
 from assay.jobs.models import JobModel, ModelState, StateCache  # noqa: E402
+from assay.jobs.search import search_job  # noqa: E402
 from assay.jobs.tokenizers import Tokenizer  # noqa: E402
 from assay.runtime.options import SessionOptions  # noqa: E402
 from assay.runtime.targets import default_target  # noqa: E402
@@ -119,6 +120,26 @@ def test_the_prompt_is_taken_in_one_go_and_all_steps_run_one_program(world: Worl
     length = len(world.tokenizer.encode(PROMPT))
     assert shapes == [(1, length, 0)] + [(1, 1, length + at) for at in range(29)]
     assert programs == {id(model.session._model.general.program)}
+
+
+@pytest.mark.parametrize("width", [2, 5])
+@pytest.mark.parametrize(("length_penalty", "early_stopping"), [(1.0, False), (0.5, True), (2.0, False)])
+def test_beams_are_those_of_transformers(
+    world: World, model: JobModel, width: int, length_penalty: float, early_stopping: bool
+) -> None:
+    stop = world.expected(PROMPT, 30)[12]
+    settings: dict[str, Any] = {"length_penalty": length_penalty, "early_stopping": early_stopping}
+    job = search_job("sha256:model", world.tokenizer.digest, width, most=24, repetition_penalty=1.2, **settings)
+    assert read_text(job.text).text == job.text
+    given = {name: value for name, value in world.given(model, stop_tokens=[stop]).items() if name != "stop_texts"}
+    found = job.run(given)
+    expected = world.expected(
+        PROMPT, 24, num_beams=width, eos_token_id=stop, repetition_penalty=1.2, pad_token_id=stop, **settings
+    )
+    tokens = found["tokens"].tolist()
+    assert tokens == expected[: len(tokens)]
+    assert set(expected[len(tokens) :]) <= {stop}
+    assert tokens != world.expected(PROMPT, len(tokens))
 
 
 # --- stops and streams

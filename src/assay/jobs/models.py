@@ -161,8 +161,8 @@ class JobModel:
 
 
 def reordered(state: ModelState, rows: Array) -> ModelState:
-    """A state whose rows are those of another one, some of them several times."""
-    return ModelState({name: value[rows] for name, value in state.values.items()})
+    """A state whose rows are those of another one, some of them several times. The only row of one stands for all."""
+    return ModelState({name: value[np.minimum(rows, len(value) - 1)] for name, value in state.values.items()})
 
 
 def _front(value: Array, axis: int, count: int) -> Array:

@@ -84,7 +84,7 @@ def remember(model: JobModel, state: ModelState) -> tuple[()]:
 
 @op("any, i64 -> any", into=JOB_OPS, types=_linked(STATE, state=0), host=True)
 def reorder(state: ModelState, rows: Array) -> ModelState:
-    """A state whose rows are these of the given one."""
+    """A state whose rows are these of the given one; if that has one row, it stands for all."""
     return reordered(state, rows)
 
 
