@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo.core import BinaryUfuncInfo
 
 from assay.evidence.fuzz.torch_story import shared_memory
 
@@ -213,3 +216,36 @@ def test_views_that_are_written_lie_as_the_whole_does(name: str, target_name: st
     x, function = torch.randn(4, 18)[..., ::2], WRITTEN_VIEWS[name]
     found = torch.compile(function, backend="assay", options={"target": target_name, "cache": False})(x)
     assert (found.tolist(), found.stride()) == (function(x).tolist(), function(x).stride())
+
+
+ORDERS: dict[str, Callable[[], torch.Tensor]] = {
+    "plain": lambda: torch.rand(5, 3),
+    "turned": lambda: torch.rand(3, 5).mT,
+    "repeated rows": lambda: torch.rand(1, 3).expand(5, 3),
+    "repeated columns": lambda: torch.rand(5, 1).expand(5, 3),
+    "every other column": lambda: torch.rand(5, 6)[:, ::2],
+    "a row": lambda: torch.rand(3),
+}
+PAIRS = [
+    op
+    for op in op_db
+    if isinstance(op, BinaryUfuncInfo) and op.supports_dtype(torch.float32, "cpu") and "jiterator" not in op.name
+]
+"""torch's ops of two tensors, element by element."""
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(("left", "right"), [each for each in itertools.permutations(ORDERS, 2) if "turned" in each])
+def test_results_of_two_operands_lie_in_the_order_of_both(left: str, right: str, dynamic: bool) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        return [op(x, y) for op in PAIRS] + [torch.clamp(x, y, x), torch.where(x > 0, x, y), torch.pow(2.0, x)]
+
+    given = ORDERS[left](), ORDERS[right]()
+    found = torch.compile(function, backend="assay", options={"target": "reference"}, dynamic=dynamic or None)(*given)
+    names = [op.name for op in PAIRS] + ["clamp", "where", "power"]
+    wrong = {
+        name: (strides(mine), strides(theirs))
+        for name, mine, theirs in zip(names, found, function(*given), strict=True)
+        if strides(mine) != strides(theirs)
+    }
+    assert not wrong

@@ -20,6 +20,7 @@ from assay.frontends.torch.private.ops import (
     in_wide_floats,
     known_decompositions,
     lstm_in_steps,
+    memory_order,
     overload_name,
     overloads_of,
     run_below,
@@ -103,6 +104,27 @@ WHOLE = (
 PLAIN = ("log_sigmoid_forward", "nll_loss2d_forward", "nll_loss_forward")
 """Ops whose first result lies plainly in memory in eager, and as some input does if they are taken apart."""
 
+ELEMENTWISE = (
+    "clamp",
+    "clamp_max",
+    "clamp_min",
+    "complex",
+    "copysign",
+    "floor_divide",
+    "heaviside",
+    "logaddexp",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "polar",
+    "special_xlog1py",
+    "xlogy",
+)
+"""Ops of several tensors whose results torch's rules for tracing lay out otherwise than its kernels do."""
+
+ELEMENTWISE_AFTER_PLAIN = (torch.ops.aten.pow.Scalar, torch.ops.aten.ldexp.Tensor)
+"""The same, of which eager first makes a plain tensor of the last operand."""
+
 MAGNIFYING = (
     "_euclidean_dist",
     "grid_sampler_2d",
@@ -184,12 +206,12 @@ def drawn_once() -> Generator[None]:
 def wide_gradients() -> Generator[None]:
     """Inside, the ops in `MAGNIFYING` are traced in f64, there and back, where a gradient is wanted."""
     overloads = [getattr(torch.ops.aten, name).default for name in MAGNIFYING]
-    with changed_kernels({each: partial(_with_widened, each) for each in overloads}):
+    with changed_kernels({each: partial(_with_rule, _widened(each)) for each in overloads}):
         yield
 
 
-def _with_widened(overload: Any, kernels: Kernels) -> Kernels:
-    return {**kernels, AUTOGRAD: _widened(overload)}
+def _with_rule(rule: Callable[..., Any], kernels: Kernels) -> Kernels:
+    return {**kernels, AUTOGRAD: rule}
 
 
 @contextmanager
@@ -204,6 +226,31 @@ def laid_out_batch_norms() -> Generator[None]:
 
     with changed_kernels({overload: lambda kernels: {**kernels, AUTOGRAD: batch_norm, COMPOSITE: batch_norm}}):
         yield
+
+
+@contextmanager
+def laid_out_elementwise() -> Generator[None]:
+    """Inside, results of the ops in `ELEMENTWISE` and `ELEMENTWISE_AFTER_PLAIN` lie in memory as eager's do: in the
+    order of their operands."""
+    rules = {each: _laid_out(each) for each in _overloads(*ELEMENTWISE) if not schema_of(each).is_mutable}
+    rules |= {each: _laid_out(each, after_plain=True) for each in ELEMENTWISE_AFTER_PLAIN}
+    with changed_kernels({each: partial(_with_rule, rule) for each, rule in rules.items()}):
+        yield
+
+
+def _laid_out(overload: Any, *, after_plain: bool = False) -> Callable[..., Any]:
+    def laid_out(*args: Any, **kwargs: Any) -> Any:
+        result = run_below(overload, *args, **kwargs)
+        operands = [value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor)]
+        if all(each.is_contiguous() for each in operands) or 0 in result.shape:
+            return result
+        if after_plain:
+            operands[-1] = torch.empty_like(operands[-1], memory_format=torch.contiguous_format)
+        order = memory_order(*(each.expand(result.shape) for each in operands))
+        back = sorted(range(len(order)), key=order.__getitem__)
+        return result.permute(order).contiguous().permute(back)
+
+    return laid_out
 
 
 def _widened(overload: Any) -> Callable[..., Any]:

@@ -17,6 +17,7 @@ from assay.frontends.torch.decompositions import (
     drawn_once,
     kept_whole,
     laid_out_batch_norms,
+    laid_out_elementwise,
     wide_gradients,
 )
 from assay.frontends.torch.importer import Imported
@@ -112,7 +113,7 @@ def backend(
         inference_compiler=_compiler("inference", chosen, chain),
         decompositions=decompositions(),
     )
-    with kept_whole(), wide_gradients(), laid_out_batch_norms(), drawn_once():
+    with kept_whole(), wide_gradients(), laid_out_batch_norms(), laid_out_elementwise(), drawn_once():
         return make(module, inputs)
 
 

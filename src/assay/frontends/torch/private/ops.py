@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, Literal, TypeAlias, cast
 
 import torch
-from torch import _decomp
+from torch import _decomp, _prims_common
 from torch._C import DispatchKey
 from torch._decomp import decompositions as _rules
 from torch._functorch import config as _functorch
@@ -45,6 +45,7 @@ __all__ = [
     "is_wrapper_subclass",
     "known_decompositions",
     "lstm_in_steps",
+    "memory_order",
     "overload_name",
     "overloads_of",
     "pytree",
@@ -77,6 +78,13 @@ def overloads_of(name: str) -> Iterator[Any]:
     """The overloads of the aten op `name`."""
     packet = getattr(torch.ops.aten, name)
     yield from (getattr(packet, overload) for overload in packet.overloads())
+
+
+def memory_order(*operands: torch.Tensor) -> list[int]:
+    """The axes of an elementwise op's result from the outermost in memory to the innermost, as torch's kernels choose
+    them for operands of its shape."""
+    order, _ = cast("Any", _prims_common).compute_elementwise_output_logical_to_physical_perm(*operands)
+    return order
 
 
 def schema_of(op: Any) -> Any:
