@@ -71,6 +71,9 @@ ShapeRule = Callable[..., "Sequence[Shape]"]
 TypeRule = Callable[..., "Sequence[Type]"]
 
 
+_RANKS = {0: "a scalar", 1: "a vector", 2: "a matrix"}
+
+
 @dataclass(frozen=True, slots=True)
 class Param:
     """One input: `dtype` is a type variable or a dtype name; `kind` is one, optional or variadic."""
@@ -98,6 +101,7 @@ class OpDef:
     shape: ShapeRule | None
     types: TypeRule | None
     parts: Decomposition | None
+    ranks: Mapping[str, int]
     symbolic: Callable[..., Any] | None
     content: Callable[..., Any] | None
     tolerance: Tolerance
@@ -120,6 +124,7 @@ class OpDef:
     def infer(self, facts: Sequence[Fact | None], attrs: Mapping[str, Any]) -> list[Type]:
         """The types of the results; TypeError or ValueError where the arguments do not fit."""
         bound = self._bind(facts)
+        self._check_ranks(facts)
         if self.types is not None:
             return list(self.types(*facts, **attrs))
         assert self.shape is not None
@@ -169,6 +174,15 @@ class OpDef:
             raise TypeError(f"{self.name}: '{param.name}' is {dtype} where {bound[param.dtype]} was expected")
         if dtype not in allowed:
             raise TypeError(f"{self.name} is not defined for {dtype}")
+
+    def _check_ranks(self, facts: Sequence[Fact | None]) -> None:
+        """ValueError for an input that surely has another rank than it must have."""
+        for name, rank in self.ranks.items():
+            given = [fact for p, fact in zip(self.params, facts, strict=False) if p.name == name]
+            shape = given[0].shape if given and given[0] is not None else None
+            if shape is not None and len(shape) != rank:
+                wanted = _RANKS.get(rank, f"a tensor of rank {rank}")
+                raise ValueError(f"{self.name} takes {wanted} as '{name}', got the shape {list(shape)}")
 
     def _result_dtype(self, token: str, bound: Mapping[str, DType], attrs: Mapping[str, Any]) -> DType:
         if token.startswith("@"):
@@ -250,6 +264,7 @@ def op(
     into: Registry = CORE,
     shape: ShapeRule | None = None,
     types: TypeRule | None = None,
+    ranks: Mapping[str, int] | None = None,
     parts: Decomposition | None = None,
     symbolic: Callable[..., Any] | tuple[int, ...] | bool = False,
     content: Callable[..., Any] | None = None,
@@ -268,10 +283,12 @@ def op(
     attribute; `?` marks an optional input, `*` a variadic one. Input names come from the reference's
     positional parameters, attributes and their defaults from its keyword-only ones, the documentation
     from its docstring. `shape` maps the inputs' facts to the results' shapes; `types` replaces it for
-    ops on sequences and the like. `symbolic=True` says that the reference also works on object arrays
-    of dims, `symbolic=(1,)` that it does where input 1 is known in full; a function does that job where the
-    reference itself cannot (it returns None where nothing is known). `content` gives the result's
-    content where the inputs' types alone determine it.
+    ops on sequences and the like. `ranks` says which inputs must be scalars (0), vectors (1) and so on;
+    other sizes that the reference cannot compute with, the rule refuses: targets rely on both.
+    `symbolic=True` says that the reference also works on object arrays of dims, `symbolic=(1,)` that it
+    does where input 1 is known in full; a function does that job where the reference itself cannot (it
+    returns None where nothing is known). `content` gives the result's content where the inputs' types
+    alone determine it.
     """
     left, _, right = signature.partition("->")
     tokens = [token.strip() for token in left.split(",") if token.strip()]
@@ -290,6 +307,7 @@ def op(
             reference=reference,
             shape=shape,
             types=types,
+            ranks=ranks or {},
             parts=parts,
             symbolic=_on_dims(reference, symbolic),
             content=content,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from assay.ir.dims import UNKNOWN, Dim, dim_max, dim_min, eq, floordiv, le, product
+from assay.ir.dims import UNKNOWN, Dim, dim_max, dim_min, eq, floordiv, le, mod, product
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
-from assay.ops.conditions import must_broadcast
+from assay.ops.conditions import differ, must_broadcast
 
 
 def same(x: Fact, *others: Fact | None, **attrs: Any) -> list[Shape]:
@@ -34,6 +34,32 @@ def broadcast(shapes: Iterable[Shape]) -> Shape:
         right = (1,) * (rank - len(shape)) + shape
         result = tuple(broadcast_dim(a, b) for a, b in zip(left, right, strict=True))
     return result
+
+
+def need(what: str, shape: Shape, wanted: Shape) -> None:
+    """ValueError where `what` surely has another shape than it must have; UNKNOWN stands for any size."""
+    if _other(shape, wanted):
+        raise ValueError(f"{what} of shape {list(shape or ())} is given where {list(wanted or ())} is needed")
+
+
+def need_to_broadcast(what: str, shape: Shape, wanted: Shape) -> None:
+    """ValueError where `what` surely does not broadcast to `wanted`."""
+    if shape is not None and wanted is not None and _other(broadcast([shape, wanted]), wanted):
+        raise ValueError(f"{what} of shape {list(shape)} does not broadcast to {list(wanted)}")
+
+
+def _other(shape: Shape, wanted: Shape) -> bool:
+    """True if a shape surely is not the wanted one."""
+    if shape is None or wanted is None:
+        return False
+    pairs = [(a, b) for a, b in zip(shape, wanted, strict=False) if b is not UNKNOWN]
+    return len(shape) != len(wanted) or any(differ(a, b) for a, b in pairs)
+
+
+def need_multiple(what: str, size: Dim, of: int) -> None:
+    """ValueError where a size surely does not divide by a number."""
+    if of != 1 and differ(mod(size, of), 0):
+        raise ValueError(f"{what} has the size {size}, which does not divide by {of}")
 
 
 _FOLLOWED = 160
@@ -137,7 +163,7 @@ def resolve_reshape(source: Shape, target: Shape) -> Shape:
     total: Dim = UNKNOWN if source is None else product(source)
     holes = [i for i, d in enumerate(target) if not _is_size(d, source)]
     rest = product(d for i, d in enumerate(target) if i not in holes)
-    if not holes and eq(rest, total) is False:
+    if not holes and differ(rest, total):
         raise ValueError(f"{total} elements do not fit into the shape {list(target)}")
     if len(holes) == 1 and isinstance(rest, int) and isinstance(total, int):
         fits = total % rest == 0 if rest else total == 0 and target[holes[0]] != -1

@@ -14,11 +14,11 @@ from assay.ir.dims import eq, mod
 from assay.ir.dtypes import FLOATS, Array, DType, boolean
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
-from assay.ops.conditions import differ
+from assay.ops.conditions import differ, falls_short
 from assay.ops.definitions.normalization import rounded_to, softmax_array
 from assay.ops.registry import Compute, Sample, Tolerance, op
 from assay.ops.samples import Rng, draw
-from assay.ops.shapes import broadcast
+from assay.ops.shapes import need_to_broadcast
 
 if TYPE_CHECKING:
     from assay.ops.builder import Builder
@@ -29,13 +29,14 @@ def _attention_shape(q: Fact, k: Fact, v: Fact, mask: Fact | None = None, **attr
         return [None]
     if not len(q.shape) == len(k.shape) == len(v.shape) >= 3:
         raise ValueError(f"queries, keys and values have ranks {len(q.shape)}, {len(k.shape)} and {len(v.shape)}")
-    if differ(q.shape[-1], k.shape[-1]) or differ(k.shape[-2], v.shape[-2]):
+    if differ(q.shape[-1], k.shape[-1]) or differ(k.shape[-2], v.shape[-2]) or differ(k.shape[-3], v.shape[-3]):
         raise ValueError(f"shapes {list(q.shape)}, {list(k.shape)} and {list(v.shape)} do not fit an attention")
+    for name, shape in (("keys", k.shape), ("values", v.shape)):
+        need_to_broadcast(f"the batch of the {name}", shape[:-3], q.shape[:-3])
     heads, groups = q.shape[-3], k.shape[-3]
-    if groups == 0 or (eq(heads, groups) is not True and differ(mod(heads, groups), 0)):
+    if falls_short(groups, 1) or (eq(heads, groups) is not True and differ(mod(heads, groups), 0)):
         raise ValueError(f"{heads} query heads cannot share {groups} key heads")
-    if mask is not None:
-        broadcast([mask.shape, (*q.shape[:-1], k.shape[-2])])
+    need_to_broadcast("the mask", mask and mask.shape, (*q.shape[:-1], k.shape[-2]))
     return [(*q.shape[:-1], v.shape[-1])]
 
 
@@ -189,7 +190,7 @@ def sdpa(
     f64, or with `precision` rounded to it, those of the softmax to `softmax_precision` if given and its partial sums to
     `accumulate`."""
     shared = q.shape[-3] // max(k.shape[-3], 1)
-    if shared > 1:
+    if shared != 1:
         k, v = np.repeat(k, shared, axis=-3), np.repeat(v, shared, axis=-3)
     rounded = partial(rounded_to, dtype=precision)
     factor = rounded(np.asarray(math.sqrt(_scale(q.shape[-1], scale))))
@@ -210,8 +211,12 @@ def sdpa(
 
 
 def _rotary_shape(x: Fact, cos: Fact, sin: Fact, *, interleaved: bool) -> list[Shape]:
-    if cos.shape is not None and sin.shape is not None:
-        broadcast([cos.shape, sin.shape])
+    if x.shape is None or cos.shape is None or sin.shape is None:
+        return [x.shape]
+    if not x.shape or not cos.shape or falls_short(x.shape[-1] - 2 * cos.shape[-1], 0):
+        raise ValueError(f"angles of shape {list(cos.shape)} do not fit pairs in a tensor of shape {list(x.shape)}")
+    for name, shape in (("cosines", cos.shape), ("sines", sin.shape)):
+        need_to_broadcast(name, shape, (*x.shape[:-1], cos.shape[-1]))
     return [x.shape]
 
 

@@ -16,6 +16,7 @@ from assay.ops.conditions import differ, falls_short
 from assay.ops.definitions.linear import exact_matmul, merged, pad_spatial
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
+from assay.ops.shapes import need_multiple
 
 if TYPE_CHECKING:
     from assay.ops.builder import Builder
@@ -38,6 +39,8 @@ def _gradient_shape(
         return [(UNKNOWN, UNKNOWN, *kernel)]
     if len(x.shape) != rank + 2 or len(grad.shape) != rank + 2 or differ(x.shape[0], grad.shape[0]):
         raise ValueError(f"shapes {list(x.shape)} and {list(grad.shape)} do not fit a {rank}-D convolution")
+    for channels in (x.shape[1], grad.shape[1]):
+        need_multiple("the axis of channels", channels, groups)
     for i in range(rank):
         reach = (grad.shape[i + 2] - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + 1
         if falls_short(x.shape[i + 2] + (pads[i] + pads[i + rank]) - reach, 0):
@@ -125,7 +128,7 @@ def conv_weight_gradient(
     result = np.zeros((*kernel, groups, made, taken), x.dtype)
     for place in np.ndindex(*kernel):
         starts = [place[i] * dilations[i] for i in range(rank)]
-        spread = (slice(a, a + (out[i] - 1) * strides[i] + 1, strides[i]) for i, a in enumerate(starts))
+        spread = (slice(a, a + max((out[i] - 1) * strides[i] + 1, 0), strides[i]) for i, a in enumerate(starts))
         seen = padded[(..., *spread)].reshape(n, groups, taken, math.prod(out))
         result[place] = exact_matmul(
             rows, np.moveaxis(seen, 0, 1).swapaxes(2, 3).reshape(groups, n * math.prod(out), taken)

@@ -16,7 +16,7 @@ from assay.ops.conditions import differ, falls_short
 from assay.ops.definitions.linear import merged
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
-from assay.ops.shapes import unknown
+from assay.ops.shapes import need, need_multiple, unknown
 
 if TYPE_CHECKING:
     from assay.ops.builder import Builder
@@ -34,10 +34,16 @@ def _transposed_shape(
     groups: int,
 ) -> list[Shape]:
     rank = len(strides)
+    if not len(pads) == 2 * len(dilations) == 2 * len(output_padding) == 2 * rank or groups < 1:
+        raise ValueError(f"a {rank}-D convolution got pads {list(pads)}, dilations {list(dilations)}, {groups} groups")
     if x.shape is None or w.shape is None:
         return [unknown(rank + 2)]
+    if len(x.shape) != rank + 2 or len(w.shape) != rank + 2:
+        raise ValueError(f"a {rank}-D convolution got shapes {list(x.shape)} and {list(w.shape)}")
     if differ(x.shape[1], w.shape[0]):
         raise ValueError(f"{x.shape[1]} channels do not fit weights for {w.shape[0]}")
+    need_multiple("the axis of channels", x.shape[1], groups)
+    need("the bias", bias and bias.shape, (w.shape[1] * groups,))
     spatial = [
         (x.shape[i + 2] - 1) * strides[i]
         + (w.shape[i + 2] - 1) * dilations[i]
@@ -303,8 +309,7 @@ def _col2im_shape(
     count = math.prod(_block_counts(image, block, strides, pads, dilations))
     if differ(x.shape[2], count):
         raise ValueError(f"an image of {list(image)} has {count} blocks, not {x.shape[2]}")
-    if isinstance(x.shape[1], int) and x.shape[1] % math.prod(block):
-        raise ValueError(f"{x.shape[1]} rows do not divide into blocks of {list(block)}")
+    need_multiple("the axis of rows", x.shape[1], math.prod(block))
     return [(x.shape[0], x.shape[1] // math.prod(block), *image)]
 
 

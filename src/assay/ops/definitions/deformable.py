@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from assay.ir.dims import UNKNOWN, product
 from assay.ir.dtypes import FLOATS, Array, DType, i64
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
-from assay.ops.conditions import differ
 from assay.ops.definitions.linear import conv_shape
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
+from assay.ops.shapes import need, need_multiple
 
 if TYPE_CHECKING:
     from assay.ir.graph import Value
@@ -36,9 +37,11 @@ def _deformed_shape(
     (shape,) = conv_shape(x, w, bias, **attrs)
     if shape is None or offset.shape is None:
         return [shape]
-    pairs = zip(shape[2:], offset.shape[2:], strict=False)
-    if len(offset.shape) != len(shape) or any(differ(*pair) for pair in pairs):
-        raise ValueError(f"offsets of shape {list(offset.shape)} do not fit a result of shape {list(shape)}")
+    channels, places = (UNKNOWN, UNKNOWN) if x.shape is None or w.shape is None else (x.shape[1], product(w.shape[2:]))
+    need_multiple("the axis of channels", channels, offset_groups)
+    each = places * offset_groups
+    need("the offset", offset.shape, (shape[0], each * (len(shape) - 2), *shape[2:]))
+    need("the mask", mask and mask.shape, (shape[0], each, *shape[2:]))
     return [shape]
 
 
@@ -153,5 +156,5 @@ def deform_conv(
         read = np.take_along_axis(pixels, flat.reshape(n, offset_groups, 1, taps * count), axis=-1)
         total += read * weight.reshape(n, offset_groups, 1, taps * count)
     columns = total.reshape(n, groups, w.shape[1] * taps, count)
-    result = np.matmul(w.reshape(groups, w.shape[0] // groups, -1), columns).reshape(n, w.shape[0], *out)
+    result = np.matmul(w.reshape(groups, w.shape[0] // groups, w.shape[1] * taps), columns).reshape(n, w.shape[0], *out)
     return result if bias is None else result + bias.reshape(-1, *(1,) * rank)

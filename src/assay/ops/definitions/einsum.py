@@ -12,6 +12,7 @@ from assay.ir.dims import UNKNOWN, Dim, eq
 from assay.ir.dtypes import NUMERIC, Array, DType, f32
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
+from assay.ops.conditions import differ
 from assay.ops.definitions.linear import merged
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
@@ -69,9 +70,18 @@ def _einsum_shape(*xs: Fact, equation: str) -> list[Shape]:
     terms, output = parsed
     sizes: dict[str, Dim] = {}
     for x, term in zip(xs, terms, strict=True):
-        for label, dim in zip(term, x.shape or (UNKNOWN,) * len(term), strict=True):
+        for label, dim in _own_sizes(term, x.shape or (UNKNOWN,) * len(term)).items():
             sizes[label] = broadcast_dim(sizes[label], dim) if label in sizes else dim
     return [tuple(sizes[label] for label in output)]
+
+
+def _own_sizes(term: Term, shape: Sequence[Dim]) -> dict[str, Dim]:
+    """The sizes of an operand's labels; ValueError for a diagonal of what is not square."""
+    sizes: dict[str, Dim] = {}
+    for label, dim in zip(term, shape, strict=True):
+        if differ(sizes.setdefault(label, dim), dim):
+            raise ValueError(f"the label '{label}' stands for axes of sizes {sizes[label]} and {dim} of one operand")
+    return sizes
 
 
 def _einsum_parts(b: Builder, *xs: Any, equation: str) -> Any:

@@ -11,11 +11,13 @@ import numpy as np
 from assay.ir import dtypes
 from assay.ir.dims import UNKNOWN, Dim, Expr, dim_max, dim_min, eq, floordiv, lt, mod
 from assay.ir.dtypes import COMPLEX, FLOATS, INTEGERS, NUMERIC, TENSORS, Array, DType, boolean
+from assay.ir.facts import Fact
+from assay.ir.types import Shape
 from assay.ops import samples as make
 from assay.ops.definitions.complex_parts import ON_COMPLEX, of_any_kind
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Range
-from assay.ops.shapes import broadcasting, same
+from assay.ops.shapes import broadcasting, need_to_broadcast, same
 
 if TYPE_CHECKING:
     from assay.ops.builder import Builder
@@ -496,6 +498,12 @@ def _define_composites() -> None:
 _define_composites()
 
 
+def _clip_shape(x: Fact, low: Fact | None = None, high: Fact | None = None) -> list[Shape]:
+    need_to_broadcast("the lower bound", low and low.shape, x.shape)
+    need_to_broadcast("the upper bound", high and high.shape, x.shape)
+    return [x.shape]
+
+
 def _clip_parts(b: Builder, x: Any, low: Any = None, high: Any = None) -> Any:
     above = x if low is None else b.max(x, low)
     return above if high is None else b.min(above, high)
@@ -504,7 +512,7 @@ def _clip_parts(b: Builder, x: Any, low: Any = None, high: Any = None) -> Any:
 @op(
     "T, T?, T? -> T",
     T=NUMERIC,
-    shape=same,
+    shape=_clip_shape,
     parts=_clip_parts,
     samples=make.listed(
         lambda rng, dtype: [
@@ -515,7 +523,7 @@ def _clip_parts(b: Builder, x: Any, low: Any = None, high: Any = None) -> Any:
     ),
 )
 def clip(x: Array, low: Array | None = None, high: Array | None = None) -> Array:
-    """x kept within scalar bounds, either of which may be absent; the upper one wins."""
+    """x kept within bounds that broadcast to it, either of which may be absent; the upper one wins."""
     above = x if low is None else np.maximum(x, low)
     return above if high is None else np.minimum(above, high)
 

@@ -11,9 +11,10 @@ from assay.ir.dims import Expr
 from assay.ir.dtypes import NUMERIC, TENSORS, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
+from assay.ops.conditions import falls_short
 from assay.ops.registry import op
 from assay.ops.samples import Rng, draw, listed
-from assay.ops.shapes import axis_of, same
+from assay.ops.shapes import axis_of, need, need_to_broadcast
 
 if TYPE_CHECKING:
     from assay.ops.builder import Builder
@@ -57,13 +58,30 @@ def gather(x: Array, positions: Array, *, axis: int) -> Array:
     return np.take(x, positions, axis=axis)
 
 
+def _indexed(x: Array, positions: Array, *batch: Array) -> tuple[Array, tuple[Array, ...]]:
+    """A view of x and the index of it for positions[…, :], behind those of the batch; without numbers they mean all."""
+    first = np.zeros(positions.shape[:-1], np.int64)
+    return x[None], (first, *batch, *np.moveaxis(positions, -1, 0))
+
+
 def _gather_nd_shape(x: Fact, positions: Fact, *, batch_dims: int) -> list[Shape]:
-    if x.shape is None or positions.shape is None or isinstance(positions.shape[-1], Expr):
-        return [None]
-    depth = batch_dims + positions.shape[-1]
-    if depth > len(x.shape):
-        raise ValueError(f"positions of {positions.shape[-1]} numbers do not fit a tensor of rank {len(x.shape)}")
-    return [(*positions.shape[:-1], *x.shape[depth:])]
+    rest = _sliced(x, positions, batch_dims)
+    return [None if rest is None or positions.shape is None else (*positions.shape[:-1], *rest)]
+
+
+def _sliced(x: Fact, positions: Fact, shared: int = 0) -> Shape:
+    """The axes of x behind those that positions[…, :] and `shared` ones before name; None if nobody knows."""
+    if positions.shape is not None and len(positions.shape) <= shared:
+        raise ValueError(f"positions of shape {list(positions.shape)} have no axis of coordinates")
+    if x.shape is None or positions.shape is None:
+        return None
+    need("the shared part of the positions", positions.shape[:shared], x.shape[:shared])
+    count = positions.shape[-1]
+    if isinstance(count, Expr):
+        return None
+    if shared + count > len(x.shape):
+        raise ValueError(f"positions of {count} numbers do not fit a tensor of rank {len(x.shape)}")
+    return x.shape[shared + count :]
 
 
 @op(
@@ -83,7 +101,8 @@ def gather_nd(x: Array, positions: Array, *, batch_dims: int = 0) -> Array:
     """x[positions[…, 0], positions[…, 1], …]; the first `batch_dims` axes are shared by both."""
     batch: list[Array] = list(np.ogrid[tuple(slice(d) for d in positions.shape[:batch_dims])]) if batch_dims else []
     spread = [grid.reshape(grid.shape + (1,) * (positions.ndim - 1 - batch_dims)) for grid in batch]
-    return x[(*spread, *np.moveaxis(positions, -1, 0))]
+    whole, index = _indexed(x, positions, *spread)
+    return whole[index]
 
 
 _SCATTERS: dict[str, Callable[[Array, Any, Array], Any]] = {
@@ -96,17 +115,24 @@ _SCATTERS: dict[str, Callable[[Array, Any, Array], Any]] = {
 
 def _scatter_nd(x: Array, positions: Array, updates: Array, *, reduction: str = "none") -> Array:
     result = x.copy()
-    index = tuple(np.moveaxis(positions, -1, 0))
+    whole, index = _indexed(result, positions)
     if reduction == "none":
-        result[index] = updates[()]  # of rank 0, an array of dims would itself become an element
+        whole[index] = updates[()]  # of rank 0, an array of dims would itself become an element
     else:
-        _SCATTERS[reduction](result, index, updates)
+        _SCATTERS[reduction](whole, index, updates)
     return result
 
 
 def _scatter_dims(x: Array, positions: Array, updates: Array, *, reduction: str) -> Array | None:
     unknown = reduction in ("min", "max") or any(isinstance(item, Expr) for item in positions.reshape(-1).tolist())
     return None if unknown else _scatter_nd(x, positions.astype(np.int64), updates, reduction=reduction)
+
+
+def _scatter_shape(x: Fact, positions: Fact, updates: Fact, *, reduction: str = "none") -> list[Shape]:
+    rest = _sliced(x, positions)
+    if rest is not None and positions.shape is not None:
+        need_to_broadcast("the tensor of updates", updates.shape, (*positions.shape[:-1], *rest))
+    return [x.shape]
 
 
 def _scatter_samples(rng: Rng, dtype: DType) -> Any:
@@ -120,7 +146,7 @@ def _scatter_samples(rng: Rng, dtype: DType) -> Any:
 @op(
     "T, i64, T -> T",
     T=TENSORS,
-    shape=same,
+    shape=_scatter_shape,
     symbolic=_scatter_dims,
     samples=listed(_scatter_samples, 1),
 )
@@ -143,13 +169,20 @@ def full_positions(b: Builder, positions: Any, axis: int) -> Any:
 
 
 def _gather_elements_shape(x: Fact, positions: Fact, *, axis: int) -> list[Shape]:
-    _check_same_rank(x, positions)
+    _check_elements(x, positions, axis)
     return [positions.shape]
 
 
-def _check_same_rank(x: Fact, positions: Fact) -> None:
-    if x.shape is not None and positions.shape is not None and len(x.shape) != len(positions.shape):
+def _check_elements(x: Fact, positions: Fact, axis: int) -> None:
+    """ValueError where positions along `axis` surely are more than there are elements along another one."""
+    if x.shape is None or positions.shape is None:
+        return
+    if len(x.shape) != len(positions.shape):
         raise ValueError(f"positions of rank {len(positions.shape)} do not fit a tensor of rank {len(x.shape)}")
+    axis = axis_of(axis, len(x.shape))
+    others = [(a, b) for i, (a, b) in enumerate(zip(x.shape, positions.shape, strict=True)) if i != axis]
+    if 0 not in positions.shape and any(falls_short(a - b, 0) for a, b in others):
+        raise ValueError(f"positions of shape {list(positions.shape)} do not fit a tensor of shape {list(x.shape)}")
 
 
 def _gather_elements_parts(b: Builder, x: Any, positions: Any, *, axis: int) -> Any:
@@ -184,8 +217,8 @@ def element_index(positions: Array, axis: int) -> tuple[Array, ...]:
 def _scatter_elements_shape(
     x: Fact, positions: Fact, updates: Fact, *, axis: int, reduction: str = "none"
 ) -> list[Shape]:
-    _check_same_rank(x, positions)
-    _check_same_rank(updates, positions)
+    _check_elements(x, positions, axis)
+    need_to_broadcast("the tensor of updates", updates.shape, positions.shape)
     return [x.shape]
 
 

@@ -18,7 +18,7 @@ from assay.ops.conditions import differ, falls_short
 from assay.ops.definitions.movement import sliding_windows
 from assay.ops.registry import Compute, FactMissing, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
-from assay.ops.shapes import broadcast, unknown
+from assay.ops.shapes import broadcast, need, need_multiple, unknown
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -126,8 +126,8 @@ def conv_shape(
         raise ValueError(f"a {rank}-D convolution got shapes {list(x.shape)} and {list(w.shape)}")
     if differ(x.shape[1], w.shape[1] * groups):
         raise ValueError(f"{x.shape[1]} channels do not fit weights of {w.shape[1]} × {groups} groups")
-    if isinstance(w.shape[0], int) and w.shape[0] % groups:
-        raise ValueError(f"{w.shape[0]} output channels do not divide into {groups} groups")
+    need_multiple("the axis of output channels", w.shape[0], groups)
+    need("the bias", bias and bias.shape, w.shape[:1])
     spatial = [
         _conv_dim(x.shape[i + 2], w.shape[i + 2], strides[i], pads[i] + pads[i + rank], dilations[i])
         for i in range(rank)
@@ -137,7 +137,7 @@ def conv_shape(
 
 def _conv_dim(size: Dim, kernel: Dim, stride: int, padding: int, dilation: int) -> Dim:
     free = size + padding - ((kernel - 1) * dilation + 1)
-    if falls_short(free, 0):
+    if falls_short(kernel, 1) or falls_short(free, 0):
         raise ValueError(f"a kernel of {kernel} does not fit into an axis of size {size}")
     return free // stride + 1
 
@@ -268,7 +268,11 @@ def _by_columns(x: Array, w: Array, strides: Sequence[int], dilations: Sequence[
 
 
 def _det_shape(x: Fact) -> list[Shape]:
-    return [None if x.shape is None else x.shape[:-2]]
+    if x.shape is None:
+        return [None]
+    if len(x.shape) < 2 or differ(x.shape[-1], x.shape[-2]):
+        raise ValueError(f"a tensor of shape {list(x.shape)} holds no square matrices")
+    return [x.shape[:-2]]
 
 
 @op(

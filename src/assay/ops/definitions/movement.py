@@ -21,6 +21,7 @@ from assay.ops.shapes import (
     broadcast,
     clamp_length,
     length,
+    need,
     requested,
     resolve_reshape,
     same,
@@ -74,7 +75,12 @@ def _iota_shape(count: Fact) -> list[Shape]:
     return [(dim_max(count.value.reshape(-1)[0] if count.value.dtype == object else int(count.value), 0),)]
 
 
-@op("i64 -> i64", shape=_iota_shape, samples=lambda rng, dtype: [Sample((np.array(n),), {}, (0,)) for n in (0, 5)])
+@op(
+    "i64 -> i64",
+    ranks={"count": 0},
+    shape=_iota_shape,
+    samples=lambda rng, dtype: [Sample((np.array(n),), {}, (0,)) for n in (0, 5)],
+)
 def iota(count: Array) -> Array:
     """0, 1, … count − 1, for a scalar count."""
     return np.arange(int(count), dtype=np.int64)
@@ -90,6 +96,7 @@ def _reshape_shape(x: Fact, shape: Fact) -> list[Shape]:
 @op(
     "T, i64 -> T",
     T=TENSORS,
+    ranks={"shape": 1},
     shape=_reshape_shape,
     symbolic=(1,),
     samples=listed(
@@ -140,6 +147,7 @@ def _expand_shape(x: Fact, shape: Fact) -> list[Shape]:
 @op(
     "T, i64 -> T",
     T=TENSORS,
+    ranks={"shape": 1},
     shape=_expand_shape,
     symbolic=(1,),
     samples=listed(
@@ -255,9 +263,9 @@ def _slice_shape(x: Fact, starts: Fact, ends: Fact, steps: Fact, *, axes: Sequen
     if x.shape is None:
         return [None]
     shape: list[Dim] = list(x.shape)
+    for name, fact in (("starts", starts), ("ends", ends), ("steps", steps)):
+        need(f"the vector of {name}", fact.shape, (len(axes),))
     bounds = [fact.dims or (UNKNOWN,) * len(axes) for fact in (starts, ends, steps)]
-    if any(len(bound) != len(axes) for bound in bounds):
-        raise ValueError(f"{len(axes)} axes are sliced with {[len(bound) for bound in bounds]} starts, ends and steps")
     if 0 in bounds[2]:
         raise ValueError("a slice has the step 0")
     low, high, stride = bounds
@@ -270,6 +278,7 @@ def _slice_shape(x: Fact, starts: Fact, ends: Fact, steps: Fact, *, axes: Sequen
     "T, i64, i64, i64 -> T",
     T=TENSORS,
     name="slice",
+    ranks={"starts": 1, "ends": 1, "steps": 1},
     shape=_slice_shape,
     symbolic=(
         1,
@@ -296,6 +305,12 @@ def slice_(x: Array, starts: Array, ends: Array, steps: Array, *, axes: Sequence
     return x[tuple(index)]
 
 
+def _flip_shape(x: Fact, *, axes: Sequence[int]) -> list[Shape]:
+    if x.shape is not None:
+        axes_of(axes, len(x.shape))
+    return [x.shape]
+
+
 def _flip_parts(b: Builder, x: Any, *, axes: Sequence[int]) -> Any:
     n = len(axes)
     return b.slice(x, [-1] * n, [-(2**62)] * n, [-1] * n, axes=axes)
@@ -304,7 +319,7 @@ def _flip_parts(b: Builder, x: Any, *, axes: Sequence[int]) -> Any:
 @op(
     "T -> T",
     T=TENSORS,
-    shape=same,
+    shape=_flip_shape,
     symbolic=True,
     parts=_flip_parts,
     samples=listed(
@@ -320,10 +335,9 @@ def _pad_shape(x: Fact, pads: Fact, value: Fact) -> list[Shape]:
     if x.shape is None:
         return [unknown(None if length(pads) is None else (length(pads) or 0) // 2)]
     rank = len(x.shape)
+    need("the vector of paddings", pads.shape, (2 * rank,))
     if pads.dims is None:
         return [unknown(rank)]
-    if len(pads.dims) != 2 * rank:
-        raise ValueError(f"{rank} axes are padded with {len(pads.dims)} numbers, not {2 * rank}")
     padded = tuple(before + d + after for before, d, after in zip(pads.dims, x.shape, pads.dims[rank:], strict=False))
     if any(falls_short(d, 0) for d in padded):
         raise ValueError(f"padding {list(x.shape)} by {list(pads.dims)} leaves a negative size")
@@ -333,6 +347,7 @@ def _pad_shape(x: Fact, pads: Fact, value: Fact) -> list[Shape]:
 @op(
     "T, i64, T -> T",
     T=TENSORS,
+    ranks={"pads": 1, "value": 0},
     shape=_pad_shape,
     symbolic=(1,),
     samples=listed(
@@ -436,10 +451,9 @@ def split(x: Array, *, sizes: Sequence[int], axis: int) -> tuple[Array, ...]:
 def _tile_shape(x: Fact, repeats: Fact) -> list[Shape]:
     if x.shape is None:
         return [unknown(length(repeats))]
+    need("the vector of repeats", repeats.shape, (len(x.shape),))
     if repeats.dims is None:
         return [unknown(len(x.shape))]
-    if len(repeats.dims) != len(x.shape):
-        raise ValueError(f"{len(x.shape)} axes are repeated by {len(repeats.dims)} numbers")
     return [tuple(d * r for d, r in zip(x.shape, repeats.dims, strict=True))]
 
 
@@ -453,6 +467,7 @@ def _tile_parts(b: Builder, x: Any, repeats: Any) -> Any:
 @op(
     "T, i64 -> T",
     T=TENSORS,
+    ranks={"repeats": 1},
     shape=_tile_shape,
     symbolic=(1,),
     parts=_tile_parts,
@@ -551,6 +566,7 @@ def _trilu_parts(b: Builder, x: Any, k: Any, *, upper: bool) -> Any:
 @op(
     "T, i64 -> T",
     T=tuple(d for d in TENSORS if d is not dtypes.string),
+    ranks={"k": 0},
     shape=_trilu_shape,
     parts=_trilu_parts,
     samples=listed(

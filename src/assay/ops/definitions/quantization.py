@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assay.ir import dtypes
-from assay.ir.dims import Dim
 from assay.ir.dtypes import FLOATS, TINY_FLOATS, TINY_INTEGERS, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
-from assay.ops.conditions import differ
+from assay.ops.conditions import falls_short
 from assay.ops.definitions.convert import cast_array
 from assay.ops.registry import Compute, Sample, Tolerance, op
 from assay.ops.samples import Rng, draw
-from assay.ops.shapes import axis_of
+from assay.ops.shapes import axis_of, need, need_to_broadcast, with_dim
 
 if TYPE_CHECKING:
     from assay.ops.builder import Builder
@@ -58,24 +57,22 @@ def _spread_parts(b: Builder, param: Any, x: Any, axis: int, block: int) -> Any:
     return b.gather(param, b.div(b.iota(b.reshape(b.vector(b.size(x, axis)), [])), block), axis=axis)
 
 
-def _one_for_all(shape: tuple[Dim, ...]) -> bool:
-    return shape in ((), (1,))
-
-
 def _like_x(x: Fact, scale: Fact, zero: Fact | None = None, *, axis: int, block: int, **attrs: Any) -> list[Shape]:
     shape, rows = x.shape, scale.shape
     if rows is None:
         return [shape]
-    offsets = rows if zero is None or zero.shape is None else zero.shape
-    known = all(isinstance(d, int) for d in (*rows, *offsets))
-    if known and offsets != rows and not (_one_for_all(offsets) and _one_for_all(rows)):
-        raise ValueError(f"a zero point of shape {list(offsets)} does not fit a scale of shape {list(rows)}")
-    if shape is None or _one_for_all(rows) or not all(isinstance(d, int) for d in rows):
+    if zero is not None and zero.shape is not None:
+        need("the zero point", zero.shape or (1,), rows or (1,))
+    if shape is None or all(d == 1 for d in rows):
         return [shape]
-    if len(rows) != (len(shape) if block else 1):
-        raise ValueError(f"a scale of shape {list(rows)} does not fit an input of rank {len(shape)}")
-    if not block and differ(rows[0], shape[axis_of(axis, len(shape))]):
-        raise ValueError(f"{rows[0]} scales do not fit axis {axis} of shape {list(shape)}")
+    if not block or len(rows) != len(shape):
+        inside = not block and -len(shape) <= axis < len(shape)
+        need_to_broadcast("the scale", rows, (shape[axis] if inside else 1,))
+        return [shape]
+    place = axis_of(axis, len(shape))
+    need_to_broadcast("the scale", with_dim(rows, place, 1), shape)
+    if falls_short(rows[place] * block - shape[place], 0):
+        raise ValueError(f"{rows[place]} blocks of {block} do not cover axis {axis} of shape {list(shape)}")
     return [shape]
 
 

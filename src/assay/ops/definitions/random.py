@@ -58,7 +58,10 @@ def fresh_seed() -> Array:
     return np.array(SEEDS.next(), np.int64)
 
 
-@op("i64, i64 -> u32", shape=_drawn, samples=_bits_samples)
+_RANKS = {"shape": 1, "seed": 0}
+
+
+@op("i64, i64 -> u32", ranks=_RANKS, shape=_drawn, samples=_bits_samples)
 def random_bits(shape: Array, seed: Array) -> Array:
     """Uniform 32-bit words: the counter-based Philox 4×64 stream of the key `seed`, in row-major order."""
     stream = np.random.Generator(np.random.Philox(key=int(seed) & (2**64 - 1)))
@@ -76,6 +79,7 @@ def _uniform_reference(shape: Array, seed: Array) -> Array:
 
 @op(
     "i64, i64 -> @dtype",
+    ranks=_RANKS,
     shape=_drawn,
     parts=_uniform,
     tolerance=Tolerance.ROUNDED,
@@ -98,6 +102,7 @@ _OTHER = 0x5851F42D4C957F2D
 
 @op(
     "i64, i64 -> @dtype",
+    ranks=_RANKS,
     shape=_drawn,
     parts=_normal,
     tolerance=Tolerance.FUNCTION,

@@ -11,9 +11,9 @@ from assay.ir.dims import UNKNOWN
 from assay.ir.dtypes import FLOATS, Array, DType, boolean
 from assay.ir.facts import Fact
 from assay.ir.types import Shape, TensorType
-from assay.ops.conditions import differ
 from assay.ops.registry import CORE, Compute, FactMissing, Sample, Tolerance, as_results, op
 from assay.ops.samples import Rng, draw
+from assay.ops.shapes import need
 
 if TYPE_CHECKING:
     from assay.ops.builder import Builder
@@ -127,13 +127,20 @@ def _looped(b: Builder, step: Step, length: Any, states: Sequence[Any], reverse:
 
 def _layer_shape(states: int, gates: int) -> Callable[..., list[Shape]]:
     def rule(x: Fact, w: Fact, r: Fact, *others: Fact | None, **attrs: Any) -> list[Shape]:
-        if x.shape is not None and len(x.shape) != 3:
-            raise ValueError(f"a recurrent layer takes (length, batch, size), got the shape {list(x.shape)}")
         length, batch, size = x.shape or (UNKNOWN,) * 3
         hidden = (r.shape or (UNKNOWN,))[-1]
-        for weights, inner in ((w.shape, size), (r.shape, hidden)):
-            if weights is not None and (differ(weights[0], hidden * gates) or differ(weights[-1], inner)):
-                raise ValueError(f"weights of shape {list(weights)} do not fit {inner} inputs and {hidden} states")
+        state = (batch, hidden)
+        wanted = [
+            ("the weight of the input", (hidden * gates, size)),
+            ("the weight of the state", (hidden * gates, hidden)),
+            ("the bias", (hidden * gates * 2,)),
+            ("the vector of lengths", (batch,)),
+            ("the initial state", state),
+            ("the initial cell", state),
+            ("the vector of peepholes", (hidden * 3,)),
+        ]
+        for (what, shape), given in zip(wanted, (w, r, *others), strict=False):
+            need(what, given and given.shape, shape)
         return [(length, batch, hidden), *[(batch, hidden)] * states]
 
     return rule
@@ -228,6 +235,7 @@ def _rnn_parts(
 @op(
     "T, T, T, T?, i64?, T? -> T, T",
     T=FLOATS,
+    ranks={"x": 3, "r": 2},
     shape=_layer_shape(states=1, gates=1),
     compute=Compute.WIDE,
     tolerance=Tolerance.ACCUMULATED,
@@ -296,6 +304,7 @@ def _gru_parts(
 @op(
     "T, T, T, T?, i64?, T? -> T, T",
     T=FLOATS,
+    ranks={"x": 3, "r": 2},
     shape=_layer_shape(states=1, gates=3),
     compute=Compute.WIDE,
     tolerance=Tolerance.ACCUMULATED,
@@ -373,6 +382,7 @@ def _lstm_parts(
 @op(
     "T, T, T, T?, i64?, T?, T?, T? -> T, T, T",
     T=FLOATS,
+    ranks={"x": 3, "r": 2},
     shape=_layer_shape(states=2, gates=4),
     compute=Compute.WIDE,
     tolerance=Tolerance.ACCUMULATED,

@@ -259,6 +259,7 @@ def _topk_parts(b: Builder, x: Any, k: Any, *, axis: int, largest: bool) -> Any:
 @op(
     "T, i64 -> T, i64",
     T=ORDERED,
+    ranks={"k": 0},
     shape=_topk_shape,
     parts=_topk_parts,
     samples=listed(
@@ -282,6 +283,8 @@ def topk(x: Array, k: Array, *, axis: int, largest: bool = True) -> tuple[Array,
 def _nonzero_shape(x: Fact) -> list[Shape]:
     if x.shape is None:
         return [(UNKNOWN, UNKNOWN)]
+    if not x.shape:
+        raise ValueError("a scalar has no positions")
     count = UNKNOWN if x.concrete is None else int(np.count_nonzero(x.concrete))
     return [(len(x.shape), count)]
 

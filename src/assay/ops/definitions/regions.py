@@ -18,6 +18,7 @@ from assay.ops.definitions.reduction import sort_order
 from assay.ops.parts import check_among, converted, scalar_size, volume, working
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
+from assay.ops.shapes import need
 
 if TYPE_CHECKING:
     from assay.ops.builder import Builder
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
 
 def _roi_shape(x: Fact, rois: Fact, images: Fact, *, height: int, width: int, mode: str, **attrs: Any) -> list[Shape]:
     check_among("mode", mode, ("avg", "max"))
-    if x.shape is not None and len(x.shape) != 4:
-        raise ValueError(f"regions are pooled out of a tensor of shape {list(x.shape)}, which has no rows and columns")
     counts = [fact.shape[0] for fact in (rois, images) if fact.shape]
+    need("the matrix of regions", rois.shape, (UNKNOWN, 4))
+    need("the vector of images", images.shape, tuple(counts[:1]) or (UNKNOWN,))
     return [(counts[0] if counts else UNKNOWN, UNKNOWN if x.shape is None else x.shape[1], height, width)]
 
 
@@ -157,6 +158,7 @@ def _roi_samples(rng: Rng, dtype: DType) -> Iterable[Any]:
 @op(
     "T, T, i64 -> T",
     T=FLOATS,
+    ranks={"x": 4, "rois": 2, "images": 1},
     shape=_roi_shape,
     compute=Compute.WIDE,
     tolerance=Tolerance.ACCUMULATED,
@@ -237,9 +239,6 @@ def _pair_weights(look: _Look) -> Array:
 
 
 def _nms_shape(boxes: Fact, scores: Fact, *rest: Fact | None, **attrs: Any) -> list[Shape]:
-    shapes = [fact.shape for fact in (boxes, scores) if fact.shape is not None]
-    if any(len(shape) != 3 for shape in shapes):
-        raise ValueError(f"boxes and scores are given as {' and '.join(map(str, shapes))}, not with three axes")
     if boxes.shape is not None and scores.shape is not None:
         (batch, count, four), (same_batch, _, same_count) = boxes.shape, scores.shape
         if any(differ(*pair) for pair in ((batch, same_batch), (count, same_count), (four, 4))):
@@ -318,6 +317,7 @@ def _nms_samples(rng: Rng, dtype: DType) -> Iterable[Any]:
 @op(
     "T, T, i64, T, T? -> i64",
     T=FLOATS,
+    ranks={"boxes": 3, "scores": 3, "most": 0, "overlap": 0, "least": 0},
     shape=_nms_shape,
     parts=_nms_parts,
     samples=listed(_nms_samples, 2, 3, 4),

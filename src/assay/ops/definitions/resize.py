@@ -17,7 +17,7 @@ from assay.ops.builder import check_size
 from assay.ops.parts import check_among, converted, working
 from assay.ops.registry import Compute, FactMissing, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
-from assay.ops.shapes import axes_of
+from assay.ops.shapes import axes_of, need
 
 if TYPE_CHECKING:
     from assay.ops.builder import Builder
@@ -165,8 +165,9 @@ def _resize_shape(x: Fact, sizes: Fact, *, axes: Sequence[int], mode: str, **att
         raise ValueError(f"{mode} interpolation is not defined for {x.type.dtype}")
     if x.shape is None:
         return [None]
+    need("the vector of sizes", sizes.shape, (len(axes),))
     new = (UNKNOWN,) * len(axes) if sizes.dims is None else sizes.dims
-    if len(new) != len(axes) or any(lt(size, 0) is True for size in new):
+    if any(lt(size, 0) is True for size in new):
         raise ValueError(f"{len(axes)} axes are resized to {list(new)}")
     shape = list(x.shape)
     for axis, size in zip(axes_of(axes, len(shape)), new, strict=True):
@@ -223,6 +224,7 @@ def _resize_samples(rng: Rng, dtype: DType) -> Iterable[Any]:
 @op(
     "T, i64 -> T",
     T=TENSORS,
+    ranks={"sizes": 1},
     shape=_resize_shape,
     compute=Compute.WIDE,
     tolerance=Tolerance.ACCUMULATED,

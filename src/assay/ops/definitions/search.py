@@ -13,14 +13,17 @@ from assay.ir.facts import Fact
 from assay.ir.types import Shape
 from assay.ops.registry import FactMissing, op
 from assay.ops.samples import Rng, draw, listed
+from assay.ops.shapes import need
 
 if TYPE_CHECKING:
     from assay.ops.builder import Builder
 
 
 def _shape(edges: Fact, x: Fact, *, right: bool) -> list[Shape]:
-    if edges.shape is not None and x.shape is not None and len(edges.shape) not in (1, len(x.shape)):
-        raise ValueError(f"sequences of rank {len(edges.shape)} are searched for values of rank {len(x.shape)}")
+    if edges.shape is not None and not edges.shape:
+        raise ValueError("a scalar is searched, which is no sequence")
+    if edges.shape is not None and x.shape is not None and len(edges.shape) > 1:
+        need("the batch of sequences", edges.shape[:-1], x.shape[:-1])
     return [x.shape]
 
 

@@ -13,6 +13,7 @@ from assay.ir.dims import UNKNOWN, Dim, lt
 from assay.ir.dtypes import FLOATS, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
+from assay.ops.conditions import falls_short
 from assay.ops.parts import converted, scalar_size
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
@@ -28,7 +29,7 @@ def _dft_shape(x: Fact, length: Fact, *, axis: int, inverse: bool, onesided: boo
     rank = len(x.shape)
     if axis_of(axis, rank) == rank - 1:
         raise ValueError("the last axis holds the parts of complex numbers and cannot be transformed")
-    if isinstance(x.shape[-1], int) and x.shape[-1] not in (1, 2):
+    if falls_short(x.shape[-1], 1) or falls_short(2 - x.shape[-1], 0):
         raise ValueError(f"the last axis holds {x.shape[-1]} numbers, not one or two")
     count: Dim = UNKNOWN if length.value is None else length.value.reshape(-1).tolist()[0]
     if lt(count, 1) is True:
@@ -135,6 +136,7 @@ def _dft_samples(rng: Rng, dtype: DType) -> Iterable[Any]:
 @op(
     "T, i64 -> T",
     T=FLOATS,
+    ranks={"length": 0},
     shape=_dft_shape,
     compute=Compute.WIDE,
     tolerance=Tolerance.ACCUMULATED,

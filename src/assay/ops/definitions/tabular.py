@@ -15,7 +15,7 @@ from assay.ir.types import MapType, SequenceType, Shape, TensorType, Type
 from assay.ops.definitions.text import strings
 from assay.ops.registry import Compute, Sample, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
-from assay.ops.shapes import same
+from assay.ops.shapes import need, same
 
 if TYPE_CHECKING:
     from assay.ops.builder import Builder
@@ -24,6 +24,11 @@ KEYS = (dtypes.f64, dtypes.f32, dtypes.i64, dtypes.i32, dtypes.i16, dtypes.strin
 
 
 # --- look-ups
+
+
+def _lookup_shape(x: Fact, keys: Fact, values: Fact, default: Fact) -> list[Shape]:
+    need("the vector of values", values.shape, keys.shape)
+    return [x.shape]
 
 
 def _lookup_parts(b: Builder, x: Any, keys: Any, values: Any, default: Any) -> Any:
@@ -50,7 +55,8 @@ def _lookup_samples(rng: Rng, dtype: DType) -> Any:
     "K, K, V, V -> V",
     K=KEYS,
     V=TENSORS,
-    shape=same,
+    ranks={"keys": 1, "values": 1, "default": 0},
+    shape=_lookup_shape,
     parts=_lookup_parts,
     samples=listed(_lookup_samples, 1),
 )
@@ -89,9 +95,9 @@ _COMPARE_OPS = ("le", "lt", "ge", "gt", "eq", "ne")
 
 
 def _leaves_shape(x: Fact, features: Fact, *tables: Fact, depth: int) -> list[Shape]:
-    roots = tables[-1].shape
-    if x.shape is not None and len(x.shape) != 2:
-        raise ValueError(f"trees take a tensor of shape [N, F], not {list(x.shape)}")
+    *nodes, roots = (table.shape for table in tables)
+    for table in nodes:
+        need("the table of nodes", table, features.shape)
     return [(UNKNOWN if x.shape is None else x.shape[0], UNKNOWN if roots is None else roots[0])]
 
 
@@ -138,6 +144,7 @@ def _leaves_samples(rng: Rng, dtype: DType) -> Any:
 @op(
     "T, i64, T, u8, i64, i64, bool, i64 -> i64",
     T=FLOATS,
+    ranks={"x": 2, "features": 1, "roots": 1},
     shape=_leaves_shape,
     parts=_leaves_parts,
     samples=listed(_leaves_samples, 1, 3, 4, 5, 6, 7),

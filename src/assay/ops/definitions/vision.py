@@ -64,7 +64,7 @@ def _grid_shape(x: Fact, grid: Fact, *, mode: str, padding: str, align_corners: 
         known = x.shape or grid.shape
         return [unknown(None if known is None else len(known))]
     rank = len(x.shape) - 2
-    if len(grid.shape) != rank + 2 or differ(grid.shape[-1], rank):
+    if rank < 1 or len(grid.shape) != rank + 2 or differ(grid.shape[-1], rank) or differ(x.shape[0], grid.shape[0]):
         raise ValueError(f"a grid of shape {list(grid.shape)} does not fit an image of shape {list(x.shape)}")
     if any(falls_short(size, 1) for size in x.shape[2:]):
         raise ValueError(f"an image of shape {list(x.shape)} has no elements to sample")

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assay.ir.dims import UNKNOWN, ceildiv
+from assay.ir.dims import UNKNOWN, Dim, ceildiv
 from assay.ir.dtypes import FLOATS, NUMERIC, Array, DType, i8, i32, u8
 from assay.ir.facts import Fact
 from assay.ir.types import Shape, TensorType
-from assay.ops.conditions import differ
+from assay.ops.conditions import differ, falls_short
 from assay.ops.definitions.linear import conv, conv_shape, merged
 from assay.ops.registry import OPS, Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
+from assay.ops.shapes import need, need_multiple
 
 if TYPE_CHECKING:
     from assay.ops.builder import Builder
@@ -53,13 +54,13 @@ def pack_panels(w: Array, *, width: int) -> Array:
     """Matrices (…, K, N) as panels (…, ⌈N / width⌉, K, width), zeros beyond the last column."""
     missing = -w.shape[-1] % width
     padded = np.pad(w, [(0, 0)] * (w.ndim - 1) + [(0, missing)])
-    split = padded.reshape(*w.shape[:-1], -1, width)
+    split = padded.reshape(*w.shape[:-1], padded.shape[-1] // width, width)
     return np.ascontiguousarray(np.moveaxis(split, -3, -2))
 
 
 def _unpacked(panels: Array, columns: int) -> Array:
     matrices = np.moveaxis(panels, -3, -2)
-    return matrices.reshape(*matrices.shape[:-2], -1)[..., :columns]
+    return matrices.reshape(*matrices.shape[:-2], panels.shape[-3] * panels.shape[-1])[..., :columns]
 
 
 def _unpacked_parts(b: Builder, panels: Any, columns: int) -> Any:
@@ -74,9 +75,16 @@ def _unpacked_parts(b: Builder, panels: Any, columns: int) -> Any:
 # --- products
 
 
+def _need_columns(panels: Fact, columns: int) -> None:
+    """ValueError where panels surely hold fewer columns."""
+    if panels.shape is not None and falls_short(panels.shape[-3] * panels.shape[-1] - columns, 0):
+        raise ValueError(f"panels of shape {list(panels.shape)} do not hold {columns} columns")
+
+
 def _product_shape(x: Fact, panels: Fact, *, columns: int) -> list[Shape]:
     if panels.shape is not None and len(panels.shape) != 3:
         raise ValueError("the panels of one matrix have three axes")
+    _need_columns(panels, columns)
     if x.shape is None:
         return [None]
     if not x.shape:
@@ -150,11 +158,12 @@ def quads_of(w: Array, width: int) -> Array:
 
 
 def _quads_shape(x: Fact, panels: Fact, *, columns: int) -> list[Shape]:
-    width = panels.shape[-1] if panels.shape else UNKNOWN
-    if isinstance(width, int) and width % QUAD:
-        raise ValueError("panels of quads are a multiple of four numbers wide")
+    if panels.shape:
+        need_multiple("the width of the panels", panels.shape[-1], QUAD)
     quads = x if not x.shape else Fact(TensorType(u8, (*x.shape[:-1], ceildiv(x.shape[-1], QUAD))))
-    return _product_shape(quads, panels, columns=columns)
+    shapes = _product_shape(quads, panels, columns=columns)
+    _need_columns(panels, QUAD * columns)
+    return shapes
 
 
 def _quads_parts(b: Builder, x: Any, panels: Any, *, columns: int) -> Any:
@@ -190,13 +199,24 @@ def matmul_quads(x: Array, panels: Array, *, columns: int) -> Array:
 # --- convolutions
 
 
+def _depth_of(panels: Fact, taps: int, groups: int, channels: int) -> Dim:
+    """How many channels of x a group of weights in panels reads; ValueError where surely others are in there."""
+    shape = panels.shape
+    if shape is None:
+        return UNKNOWN
+    deep = len(shape) == 4
+    if not deep and (len(shape) != 3 or channels != groups):
+        raise ValueError(f"panels of shape {list(shape)} are no weights of {channels} channels in {groups} groups")
+    each = shape[-2] // taps if deep else 1
+    need("the tensor of panels", shape, (*[groups] * deep, UNKNOWN, each * taps, UNKNOWN))
+    _need_columns(panels, channels // groups if deep else channels)
+    return each
+
+
 def _conv_panels_shape(
     x: Fact, panels: Fact, *, kernel: Sequence[int], groups: int, channels: int, **attrs: Any
 ) -> list[Shape]:
-    if panels.shape is not None and len(panels.shape) not in (3, 4):
-        raise ValueError("the panels of a convolution have three or four axes")
-    depth = UNKNOWN if panels.shape is None else panels.shape[-2]
-    each = depth // math.prod(kernel) if isinstance(depth, int) else UNKNOWN
+    each = _depth_of(panels, math.prod(kernel), groups, channels)
     assert isinstance(panels.type, TensorType)
     return conv_shape(x, Fact(TensorType(panels.type.dtype, (channels, each, *kernel))), groups=groups, **attrs)
 
