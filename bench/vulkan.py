@@ -3,8 +3,8 @@
 Prints the first run of a block of a transformer, for which drivers may have kept compiled code: with
 MESA_SHADER_CACHE_DISABLE=true, Mesa's start anew. Then each workload runs in turns on all targets, after its results
 were compared: medians and the least disturbed rounds, and the seconds of all cores that such a round took, which a busy
-machine changes least. Last, what the host spends on handing in a run, and on a dispatch of a size that it meets for the
-first time. Where there is no device, it says why.
+machine changes least. Last, what the host spends on handing in a run, and on recording a dispatch: for memory that lies
+elsewhere, and of a size that it meets for the first time. Where there is no device, it says why.
 """
 
 from __future__ import annotations
@@ -150,28 +150,27 @@ def compare(workload: Workload) -> None:
 
 
 def host_costs(count: int = 100) -> None:
-    """What the host does for a run: handing it in, and once for a size, recording it."""
+    """What the host does for a run: handing it in, recording it for memory elsewhere, and doing so for a new size."""
     b = Builder()
     x = y = b.input(TensorType(f32, (symbol("n", 1), 4)))
     for _ in range(count):
         y = b.softmax(y, axis=-1)
     executable = VulkanTarget("exact", DEFAULT).compile(b.finish("chain", [x], [y]), {})
+    buffers = [open_device().upload(np.ones((rows, 4), np.float32)) for rows in range(1, 3 + ROUNDS) for _ in range(2)]
 
-    def run(rows: int) -> float:
-        buffer = open_device().upload(np.ones((rows, 4), np.float32))
-        started = time.process_time()
-        _, work = executable.submit([buffer])
-        spent = time.process_time() - started
+    def run(at: int) -> float:
+        started = time.thread_time()
+        _, work = executable.submit([buffers[at]])
+        spent = time.thread_time() - started
         work.wait()
         return spent
 
-    run(1)
-    first, again = [], []
-    for rows in range(2, 2 + ROUNDS):
-        first.append(run(rows))
-        again.append(min(run(rows) for _ in range(5)))
-    record = (min(first) - min(again)) / count
-    print(f"host: {min(again) * 1e6:.0f} µs to hand a run in, {record * 1e6:.1f} µs for a dispatch of a new size")
+    run(0)
+    sizes = range(2, len(buffers), 2)
+    new, elsewhere, again = zip(*((run(at), run(at + 1), min(run(at) for _ in range(5))) for at in sizes), strict=True)
+    known, fresh = ((min(each) - min(again)) / count * 1e6 for each in (elsewhere, new))
+    handed = f"{min(again) * 1e6:.0f} µs to hand a run in"
+    print(f"host: {handed}; to record a dispatch {known:.1f} µs, of a new size {fresh:.1f} µs")
 
 
 def main() -> None:

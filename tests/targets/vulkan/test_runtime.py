@@ -22,6 +22,7 @@ from assay.limits import DEFAULT
 from assay.ops.builder import Builder
 from assay.runtime.program import Program
 from assay.store import Store
+from assay.targets.budget import Budget
 from assay.targets.vulkan import VulkanTarget
 from assay.targets.vulkan.api import STRUCTS
 from assay.targets.vulkan.device import VulkanDevice, open_device
@@ -185,6 +186,26 @@ def test_what_was_recorded_is_handed_in_again(device: VulkanDevice, monkeypatch:
     for at in range(20):
         np.testing.assert_allclose(program.run([x + at])[0], expected(x + at), rtol=1e-5)
     assert len(made) <= 2
+
+
+@pytest.mark.parametrize("budget", [None, Budget(seconds=60)])
+def test_a_run_is_one_command_buffer_unless_it_may_be_stopped(
+    device: VulkanDevice, monkeypatch: pytest.MonkeyPatch, budget: Budget | None
+) -> None:
+    """Dispatches that follow each other with the same kernel bind it once a command buffer."""
+    bound: list[Any] = []
+    bind = device.raw.CmdBindPipeline
+    monkeypatch.setattr(device.raw, "CmdBindPipeline", lambda *told: (bound.append(told), bind(*told)))
+    b = Builder()
+    x = y = b.input(TensorType(f32, (4, 4)))
+    for _ in range(40):
+        y = b.softmax(y, axis=-1)
+    program = placed_on(TARGET, b.finish("chain", [x], [y]))
+    program.run([np.ones((4, 4), np.float32)], None, None if budget is None else budget.begin())
+    executable: Any = program._compiled[0].executable
+    (fit,) = executable._fits.values()
+    (kept,) = fit.recordings.values()
+    assert len(bound) == len(kept[0].commands) == (1 if budget is None else 3)
 
 
 def test_one_program_serves_all_sizes(device: VulkanDevice) -> None:

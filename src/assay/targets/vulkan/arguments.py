@@ -5,9 +5,10 @@ from __future__ import annotations
 import struct as packing
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class KernelArguments:
     """How what a kernel is told lies in memory: places of operands, then numbers; as push constants if they fit."""
 
@@ -16,12 +17,16 @@ class KernelArguments:
     addresses: bool
     push_bytes: int
 
+    @cached_property
+    def _layout(self) -> packing.Struct:
+        return packing.Struct(f"<{self.operands}{'Q' if self.addresses else 'I'}{self.numbers}i")
+
     @property
     def size(self) -> int:
         """The bytes of all."""
-        return self.operands * (8 if self.addresses else 4) + self.numbers * 4
+        return self._layout.size
 
-    @property
+    @cached_property
     def direct(self) -> bool:
         """Whether they are push constants; else a buffer holds them."""
         return self.size <= self.push_bytes
@@ -31,13 +36,11 @@ class KernelArguments:
         """The bytes of the push constants: all, or the address of the buffer."""
         return self.size if self.direct else 8 if self.addresses else 0
 
-    @property
+    @cached_property
     def bindings(self) -> int:
         """The number of descriptors: one an operand, and one for the buffer of arguments."""
         return 0 if self.addresses else self.operands + (0 if self.direct else 1)
 
     def packed(self, places: Sequence[int], numbers: Sequence[int]) -> bytes:
-        """The bytes for these addresses, or offsets in elements, and numbers."""
-        letter = "Q" if self.addresses else "I"
-        whole = [number & 0xFFFFFFFF for number in numbers]
-        return packing.pack(f"<{self.operands}{letter}{self.numbers}I", *places, *whole)
+        """The bytes for these addresses, or offsets in elements, and numbers of 32 bits."""
+        return self._layout.pack(*places, *numbers)

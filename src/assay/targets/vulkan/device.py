@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -20,6 +20,8 @@ from assay.targets.vulkan.instance import DEVICE, Features, Instance, Physical, 
 from assay.targets.vulkan.memory import DeviceMemory, Span
 from assay.targets.vulkan.profile import Profile, restriction
 
+Commands: TypeAlias = "ctypes.c_void_p"
+"""A command buffer."""
 _FOREVER = (1 << 64) - 1
 _LARGEST = (1 << 32) - (1 << 16)
 _HOSTED = ("cpu", "integrated")
@@ -48,6 +50,8 @@ class VulkanDevice:
         self.profile, self.instance = profile, instance
         self.handle = _opened(instance, physical, profile)
         self.api = api.device_api(instance.library, self.handle)
+        self.raw = api.RawApi(self.api)
+        """The functions that record commands."""
         queue = ctypes.c_void_p()
         self.api.GetDeviceQueue(self.handle, physical.queue_family, 0, ctypes.byref(queue))
         self._queue = queue
@@ -60,7 +64,8 @@ class VulkanDevice:
         )
         kind = struct("SemaphoreTypeCreateInfo", semaphoreType=constant("SEMAPHORE_TYPE_TIMELINE"))
         self._timeline = self.made("Semaphore", pNext=kind)
-        self._now = 0
+        self._now = self._done = 0
+        self._submission = _Submission(self._timeline)
         self._memories(physical)
 
     def _memories(self, physical: Physical) -> None:
@@ -85,7 +90,7 @@ class VulkanDevice:
 
     # --- commands
 
-    def commands(self, record: Callable[[int], None], *, once: bool = False) -> int:
+    def commands(self, record: Callable[[Commands], None], *, once: bool = False) -> Commands:
         """A command buffer with what `record` puts into it; it may be handed in again and again unless `once`."""
         with self.lock:
             made = ctypes.c_void_p()
@@ -94,35 +99,24 @@ class VulkanDevice:
             use = "COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT" if once else "COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE"
             begin = struct("CommandBufferBeginInfo", flags=flags(use))
             self.api.BeginCommandBuffer(made, ctypes.byref(begin))
-            record(made.value or 0)
+            record(made)
             self.api.EndCommandBuffer(made)
-            return made.value or 0
+            return made
 
-    def free_commands(self, commands: int, used: int) -> None:
+    def free_commands(self, commands: Commands, used: int) -> None:
         """Give a command buffer back, after the point `used`; one of a lost device is gone with it."""
         try:
             self.wait(used)
         except api.VulkanFailed:
             return
         with self.lock:
-            self.api.FreeCommandBuffers(self.handle, self._pool, 1, ctypes.byref(ctypes.c_void_p(commands)))
+            self.api.FreeCommandBuffers(self.handle, self._pool, 1, ctypes.byref(commands))
 
-    def submit(self, commands: Sequence[int], spans: Sequence[Span] = ()) -> int:
+    def submit(self, commands: Sequence[Commands], spans: Sequence[Span] = ()) -> int:
         """Hand command buffers in, which touch `spans`; the point on the timeline at which they are done."""
         with self.lock:
             point = self._now + 1
-            signal, handles = api.array("u64", [point]), (ctypes.c_void_p * len(commands))(*commands)
-            times = struct("TimelineSemaphoreSubmitInfo", signalSemaphoreValueCount=1, pSignalSemaphoreValues=signal)
-            timeline = api.array("u64", [self._timeline])
-            info = struct(
-                "SubmitInfo",
-                pNext=times,
-                commandBufferCount=len(commands),
-                pCommandBuffers=ctypes.addressof(handles),
-                signalSemaphoreCount=1,
-                pSignalSemaphores=timeline,
-            )
-            self.api.QueueSubmit(self._queue, 1, ctypes.byref(info), 0)
+            self.api.QueueSubmit(self._queue, 1, self._submission.of(commands, point), 0)
             self._now = point
             for span in spans:
                 span.used = point
@@ -130,28 +124,20 @@ class VulkanDevice:
 
     def wait(self, point: int) -> None:
         """Wait until all that was handed in up to a point is done."""
-        if point == 0:
+        if point <= self._done:
             return
         values, timeline = api.array("u64", [point]), api.array("u64", [self._timeline])
         info = struct("SemaphoreWaitInfo", semaphoreCount=1, pSemaphores=timeline, pValues=values)
         self.api.WaitSemaphores(self.handle, ctypes.byref(info), _FOREVER)
+        self._done = max(self._done, point)
 
-    def barrier(self, commands: int) -> None:
+    def barrier(self, commands: Commands) -> None:
         """All that follows in a command buffer sees what was written before."""
-        shader, transfer = "PIPELINE_STAGE_COMPUTE_SHADER", "PIPELINE_STAGE_TRANSFER"
-        reads = flags("ACCESS_SHADER_READ", "ACCESS_TRANSFER_READ")
-        writes = flags("ACCESS_SHADER_WRITE", "ACCESS_TRANSFER_WRITE")
-        self._barrier(commands, flags(shader, transfer), flags(shader, transfer), writes, reads | writes)
+        self.raw.CmdPipelineBarrier(commands, *_FLOW)
 
-    def reveal(self, commands: int) -> None:
+    def reveal(self, commands: Commands) -> None:
         """The host sees what was written before, once it has waited."""
-        stages = flags("PIPELINE_STAGE_COMPUTE_SHADER", "PIPELINE_STAGE_TRANSFER")
-        writes = flags("ACCESS_SHADER_WRITE", "ACCESS_TRANSFER_WRITE")
-        self._barrier(commands, stages, flags("PIPELINE_STAGE_HOST"), writes, flags("ACCESS_HOST_READ"))
-
-    def _barrier(self, commands: int, before: int, after: int, source: int, target: int) -> None:
-        info = _memory_barrier(source, target)
-        self.api.CmdPipelineBarrier(commands, before, after, 0, 1, ctypes.byref(info), 0, None, 0, None)
+        self.raw.CmdPipelineBarrier(commands, *_REVEAL)
 
     # --- transfers
 
@@ -190,7 +176,7 @@ class VulkanDevice:
     def _copy(self, source: Span, target: Span, size: int) -> None:
         piece = struct("BufferCopy", srcOffset=source.offset, dstOffset=target.offset, size=size)
 
-        def record(commands: int) -> None:
+        def record(commands: Commands) -> None:
             self.barrier(commands)
             self.api.CmdCopyBuffer(commands, source.buffer, target.buffer, 1, ctypes.byref(piece))
             self.reveal(commands)
@@ -199,9 +185,35 @@ class VulkanDevice:
         self.free_commands(commands, self.submit([commands], [source, target]))
 
 
-@cache
-def _memory_barrier(source: int, target: int) -> Any:
-    return struct("MemoryBarrier", srcAccessMask=source, dstAccessMask=target)
+class _Submission:
+    """What is handed in: command buffers, then a point on the timeline. One thread at a time may use it."""
+
+    def __init__(self, timeline: int) -> None:
+        self._point = api.array("u64", [0])
+        times = struct("TimelineSemaphoreSubmitInfo", signalSemaphoreValueCount=1, pSignalSemaphoreValues=self._point)
+        semaphores = api.array("u64", [timeline])
+        self._info = struct("SubmitInfo", pNext=times, signalSemaphoreCount=1, pSignalSemaphores=semaphores)
+        self._handles: Any = None
+
+    def of(self, commands: Sequence[Commands], point: int) -> Any:
+        """A pointer to it."""
+        self._point[0] = point
+        self._handles = (ctypes.c_void_p * len(commands))(*commands)
+        self._info.commandBufferCount, self._info.pCommandBuffers = len(commands), ctypes.addressof(self._handles)
+        return ctypes.byref(self._info)
+
+
+def _barrier(before: int, after: int, source: int, target: int) -> tuple[Any, ...]:
+    """A barrier as its command is told of it."""
+    info = struct("MemoryBarrier", srcAccessMask=source, dstAccessMask=target)
+    return before, after, 0, 1, ctypes.byref(info), 0, None, 0, None
+
+
+_STAGES = flags("PIPELINE_STAGE_COMPUTE_SHADER", "PIPELINE_STAGE_TRANSFER")
+_READS = flags("ACCESS_SHADER_READ", "ACCESS_TRANSFER_READ")
+_WRITES = flags("ACCESS_SHADER_WRITE", "ACCESS_TRANSFER_WRITE")
+_FLOW = _barrier(_STAGES, _STAGES, _WRITES, _READS | _WRITES)
+_REVEAL = _barrier(_STAGES, flags("PIPELINE_STAGE_HOST"), _WRITES, flags("ACCESS_HOST_READ"))
 
 
 def _opened(instance: Instance, physical: Physical, profile: Profile) -> int:

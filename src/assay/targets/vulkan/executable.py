@@ -7,50 +7,34 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from assay.errors import LimitExceeded, OutOfMemory, RunFailed
-from assay.ir.dims import Dim
+from assay.errors import OutOfMemory, RunFailed
 from assay.ir.dtypes import Array
-from assay.ir.graph import Graph, Node, Value
+from assay.ir.graph import Graph, Value
 from assay.limits import Limits
 from assay.targets.base import Event, Executable, Observer, Run, Stopwatch
 from assay.targets.budget import Allowance
-from assay.targets.shared.arena import Layout, arena_storages, lay_out
-from assay.targets.shared.arena import Piece as Lifetime
 from assay.targets.shared.planner import Planner
-from assay.targets.shared.tape import Control, Step, liveness
+from assay.targets.shared.tape import Control
 from assay.targets.shared.tensors import hungriest_node
 from assay.targets.shared.views import Storage
 from assay.targets.vulkan.device import VulkanBuffer, VulkanDevice
 from assay.targets.vulkan.epilogues import one_by_one
-from assay.targets.vulkan.memory import ALIGNMENT, Span
+from assay.targets.vulkan.fitting import Fit, Fitting
+from assay.targets.vulkan.memory import Span
 from assay.targets.vulkan.pipelines import Pipelines
-from assay.targets.vulkan.profile import Profile
-from assay.targets.vulkan.recording import BufferPiece, Dispatch, MemoryPlace, Recording
+from assay.targets.vulkan.recording import Call, Recording, region
 from assay.targets.vulkan.registry import KERNELS
 from assay.targets.vulkan.templates import Template
 
 _KEPT = 8
 """How many sizes, and recordings of each, are kept."""
-_LARGEST = 1 << 31
-"""Kernels count elements in 32 bits, and some drivers do so with a sign."""
 _CELL = 8
 """Bytes of an error cell."""
-
-
-class _Call(NamedTuple):
-    """A step for given sizes: operands as (storage, first element, bytes of an element)."""
-
-    template: Template
-    operands: tuple[tuple[Storage, int, int], ...]
-    numbers: tuple[int, ...]
-    writes: int
-    nodes: tuple[Node, ...]
 
 
 class _Recorded(NamedTuple):
@@ -58,19 +42,6 @@ class _Recorded(NamedTuple):
 
     recording: Recording
     own: dict[Storage, Span]
-
-
-@dataclass(slots=True)
-class _Fit:
-    """A plan for given sizes."""
-
-    calls: list[_Call]
-    bytes: dict[Storage, int]
-    arena: Layout
-    places: dict[Storage, int]
-    shapes: list[tuple[int, ...]]
-    """Of the outputs."""
-    recordings: OrderedDict[Any, _Recorded]
 
 
 class _Work:
@@ -109,10 +80,8 @@ class VulkanExecutable:
         self._steps = one_by_one(plan.tape.steps)
         touched = {view.storage for step in self._steps for view in step.operands}
         self._reports = plan.errors in touched
-        self._lives = liveness(plan.tape)
-        self._register()
-        for step in self._steps:
-            pipelines.get(cast(Template, step.kernel), device.profile.addresses)
+        made = [pipelines.get(cast(Template, step.kernel), device.profile.addresses) for step in self._steps]
+        self._fitting = Fitting(plan, self._steps, made, device.profile, limits)
         self._resident = {
             plan.view(value).storage: upload(array)
             for value, array in constants.items()
@@ -123,7 +92,7 @@ class VulkanExecutable:
         self._begin()
 
     def _begin(self) -> None:
-        self._fits: OrderedDict[tuple[int, ...], _Fit] = OrderedDict()
+        self._fits: OrderedDict[tuple[int, ...], Fit] = OrderedDict()
         self._plain: VulkanExecutable | None = None
         self._lock = threading.RLock()
 
@@ -187,7 +156,7 @@ class VulkanExecutable:
                 allowance.check_memory(made + fit.arena.bytes, "")
                 _check(allowance, fit.calls, 0)
             spans = self._spans(given, fit)
-            recording, spans = self._recorded(fit, spans, timed)
+            recording, spans = self._recorded(fit, spans, timed, allowance is not None)
             before = None if allowance is None else partial(_check, allowance, fit.calls)
             point = 0 if recording is None else recording.submit(list(spans.values()), before)
             if self._reports and recording is not None:
@@ -196,7 +165,7 @@ class VulkanExecutable:
         buffers = tuple(VulkanBuffer(spans[view.storage], view.dtype, shape) for view, shape in outputs)
         return buffers, _Work(self._device, point, fit.arena.bytes), recording
 
-    def _spans(self, given: Sequence[VulkanBuffer], fit: _Fit) -> dict[Storage, Span]:
+    def _spans(self, given: Sequence[VulkanBuffer], fit: Fit) -> dict[Storage, Span]:
         """Where the storages of a run lie that are not in the arena; those for results are new."""
         plan, memory = self._plan, self._device.memory
         found = {plan.view(value).storage: each.span for value, each in zip(self.graph.inputs, given, strict=True)}
@@ -205,12 +174,12 @@ class VulkanExecutable:
         return found
 
     def _recorded(
-        self, fit: _Fit, spans: dict[Storage, Span], timed: bool
+        self, fit: Fit, spans: dict[Storage, Span], timed: bool, stoppable: bool
     ) -> tuple[Recording | None, dict[Storage, Span]]:
         """A recording for these places, an earlier one if there is one, and the spans with arena and error cells."""
         if not fit.calls:
             return None, spans
-        key = (timed, *((span.block.serial, span.offset) for span in spans.values()))
+        key = (timed, stoppable, *((span.block.serial, span.offset) for span in spans.values()))
         kept = fit.recordings.get(key)
         if kept is None:
             own: dict[Storage, Span] = {}
@@ -218,27 +187,20 @@ class VulkanExecutable:
                 own[_ARENA] = self._device.memory.span(fit.arena.bytes)
             if self._reports:
                 own[self._plan.errors] = self._device.shared.span(len(self._plan.tape.errors) * _CELL)
-            kept = fit.recordings[key] = _Recorded(self._record(fit, {**spans, **own}, timed), own)
+            kept = fit.recordings[key] = _Recorded(self._record(fit, {**spans, **own}, timed, stoppable), own)
             if len(fit.recordings) > _KEPT:
                 fit.recordings.popitem(last=False)
         fit.recordings.move_to_end(key)
         return kept.recording, {**spans, **kept.own}
 
-    def _record(self, fit: _Fit, spans: Mapping[Storage, Span], timed: bool) -> Recording:
-        pieces = {storage: BufferPiece(span, 0, span.size) for storage, span in spans.items()}
+    def _record(self, fit: Fit, spans: Mapping[Storage, Span], timed: bool, stoppable: bool) -> Recording:
+        regions = {storage: region(span) for storage, span in spans.items()}
         for storage, place in fit.places.items():
-            pieces[storage] = BufferPiece(spans[_ARENA], place, fit.bytes[storage])
-        dispatches = [
-            Dispatch(
-                call.template,
-                tuple(MemoryPlace(pieces[storage], first, width) for storage, first, width in call.operands),
-                call.numbers,
-                call.writes,
-            )
-            for call in fit.calls
-        ]
-        cleared = pieces[self._plan.errors] if self._reports else None
-        return Recording(self._device, self._pipelines, dispatches, cleared=cleared, timed=timed)
+            regions[storage] = regions[_ARENA].part(place, fit.bytes[storage])
+        cleared = regions[self._plan.errors] if self._reports else None
+        return Recording(
+            self._device, self._pipelines, fit.calls, regions, cleared=cleared, timed=timed, stoppable=stoppable
+        )
 
     def _check(self, errors: Span) -> None:
         """RunFailed if a kernel said so."""
@@ -251,53 +213,16 @@ class VulkanExecutable:
 
     # --- sizes
 
-    def _register(self) -> None:
-        """Have every size computed that a run needs."""
-        slot, plan = self._plan.tape.sizes.slot, self._plan
-        self._storages = [*plan.made, *arena_storages(self._lives)]
-        for storage in self._storages:
-            slot(storage.bytes)
-        for step in plan.tape.order:
-            for dim in (*step.numbers, step.rows, step.cols, step.row_grain, step.col_grain):
-                slot(dim)
-            for view in step.operands:
-                slot(view.offset)
-        for view in plan.outputs:
-            for dim in view.shape:
-                slot(dim)
-
-    def _fit(self, symbols: tuple[int, ...]) -> _Fit:
+    def _fit(self, symbols: tuple[int, ...]) -> Fit:
         found = self._fits.get(symbols)
         if found is None:
-            found = self._fits[symbols] = self._fitted(symbols)
+            found = self._fits[symbols] = self._fitting.fit(symbols)
+            needed = sum(found.bytes[storage] for storage in self._plan.made) + found.arena.bytes
+            self._device.memory.check(needed)
             if len(self._fits) > _KEPT:
                 self._fits.popitem(last=False)
         self._fits.move_to_end(symbols)
         return found
-
-    def _fitted(self, symbols: tuple[int, ...]) -> _Fit:
-        plan, sizes = self._plan, self._plan.tape.sizes
-        values = sizes.values(symbols)
-
-        def number(dim: Dim) -> int:
-            return values[sizes.slot(dim)]
-
-        for step in plan.tape.steps:
-            if step.control is Control.CHECK and number(step.numbers[0]) < number(step.numbers[1]):
-                node, message = plan.tape.errors[cast(int, step.operands[0].offset)]
-                raise RunFailed(f"{node.op}: {message}", where=str(node.origin))
-        taken = {storage: max(number(storage.bytes), 0) for storage in self._storages}
-        largest = max(taken.values(), default=0)
-        if largest > self._limits.tensor_bytes:
-            raise LimitExceeded("a tensor would exceed the limit", hint="check the sizes, or raise Limits.tensor_bytes")
-        inner = arena_storages(self._lives)
-        arena = lay_out([Lifetime(taken[storage], *self._lives[storage]) for storage in inner], ALIGNMENT)
-        self._device.memory.check(sum(taken[storage] for storage in plan.made) + arena.bytes)
-        found = (_call(step, number, self._device.profile) for step in self._steps)
-        calls = [call for call in found if call is not None]
-        shapes = [tuple(number(dim) for dim in view.shape) for view in plan.outputs]
-        places = dict(zip(inner, arena.places, strict=True))
-        return _Fit(calls, taken, arena, places, shapes, OrderedDict())
 
     # --- told of each node
 
@@ -342,20 +267,7 @@ _ARENA = Storage(0)
 """Stands for the arena among the storages of a run."""
 
 
-def _call(step: Step, number: Callable[[Dim], int], profile: Profile) -> _Call | None:
-    """A step for given sizes; None if there is nothing to do."""
-    template, numbers = cast(Template, step.kernel), [number(dim) for dim in step.numbers]
-    rows, cols = template.tiles(profile, number(step.rows), number(step.cols), number(step.col_grain), numbers)
-    if rows <= 0 or cols <= 0:
-        return None
-    told = (rows, cols, *numbers)
-    if rows * cols >= _LARGEST or any(abs(each) >= _LARGEST for each in told):
-        raise OutOfMemory("a tensor has more elements than kernels count (2³¹)")
-    operands = tuple((view.storage, number(view.offset), view.dtype.numpy.itemsize) for view in step.operands)
-    return _Call(template, operands, told, step.writes, step.nodes)
-
-
-def _check(allowance: Allowance, calls: Sequence[_Call], at: int) -> None:
+def _check(allowance: Allowance, calls: Sequence[Call], at: int) -> None:
     """RunStopped, with the first node of the next calls, if the allowance is used up."""
     allowance.check(next((node for call in calls[at:] for node in call.nodes), None))
 

@@ -23,8 +23,8 @@ _FORMAT = "vulkan pipelines 1"
 class Pipeline:
     """A kernel that can be dispatched."""
 
-    handle: int
-    layout: int
+    handle: ctypes.c_uint64
+    layout: ctypes.c_uint64
     descriptors: int
     """The layout of its descriptors; 0 if it has none."""
     arguments: KernelArguments
@@ -77,7 +77,7 @@ class Pipelines:
             raise CompileFailed(f"the driver does not compile {template.source[:200]}: {error.message}") from error
         finally:
             device.api.DestroyShaderModule(device.handle, module, None)
-        return Pipeline(made.value, layout, descriptors, arguments)
+        return Pipeline(made, ctypes.c_uint64(layout), descriptors, arguments)
 
     def _layout(self, bindings: int, pushed: int) -> tuple[int, int]:
         """The layout of pipelines with so many descriptors and bytes of push constants, and that of the descriptors."""

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from assay.errors import LimitExceeded
-from assay.targets.vulkan import api
-from assay.targets.vulkan.api import constant, flags, struct
-from assay.targets.vulkan.device import VulkanDevice
+from assay.ir.graph import Node
+from assay.targets.shared.views import Storage
+from assay.targets.vulkan.api import constant, flags
+from assay.targets.vulkan.descriptors import DescriptorSets
+from assay.targets.vulkan.device import Commands, VulkanDevice
 from assay.targets.vulkan.memory import Span
 from assay.targets.vulkan.pipelines import Pipeline, Pipelines
 from assay.targets.vulkan.templates import Template
@@ -20,97 +21,108 @@ from assay.targets.vulkan.templates import Template
 _TOGETHER, _BYTES = 16, 8 << 20
 """The most dispatches of a command buffer, and about how many bytes they touch: a run that may be stopped hands in one
 after the other."""
-_REACH = 4
+_LEAST = 4
 """Bytes that a descriptor reaches at least, even those of tensors without elements."""
 
 
-class BufferPiece(NamedTuple):
-    """A part of a span: where a buffer of the plan lies."""
+class Region(NamedTuple):
+    """Where a storage lies: the range of a buffer, and where the device sees its begin."""
 
-    span: Span
-    offset: int
-    size: int
+    buffer: int
+    begin: int
+    end: int
+    address: int
+
+    def part(self, offset: int, size: int) -> Region:
+        """A part of it."""
+        buffer, begin, _, address = self
+        begin += offset
+        return Region(buffer, begin, begin + (size if size > _LEAST else _LEAST), address + offset)
 
 
-class MemoryPlace(NamedTuple):
-    """An operand: a piece, the element of it that the operand begins with, and the bytes of an element."""
-
-    piece: BufferPiece
-    first: int
-    width: int
+def region(span: Span) -> Region:
+    """All of a span."""
+    return Region(span.buffer, span.offset, span.offset + span.size, span.address)
 
 
-@dataclass(frozen=True, slots=True)
-class Dispatch:
-    """A call of a kernel for given sizes; the last `writes` operands are written."""
+class Call(NamedTuple):
+    """A call of a kernel for given sizes, in so many workgroups; the last `writes` operands are written.
+
+    An operand is a storage and its element that the operand begins with.
+    """
 
     template: Template
-    operands: tuple[MemoryPlace, ...]
+    pipeline: Pipeline
+    storages: tuple[Storage, ...]
+    firsts: tuple[int, ...]
     numbers: tuple[int, ...]
+    groups: int
     writes: int
+    nodes: tuple[Node, ...]
 
 
 class _Hazards:
     """What dispatches since the latest barrier read and write."""
 
     def __init__(self) -> None:
-        self._read: list[tuple[int, int, int]] = []
-        self._written: list[tuple[int, int, int]] = []
+        self._touched: list[Region] = []
+        self._written: list[Region] = []
 
-    def note(self, reads: Sequence[BufferPiece], writes: Sequence[BufferPiece]) -> bool:
-        """Note a dispatch; whether a barrier must come before it."""
-        read, written = [_range(each) for each in reads], [_range(each) for each in writes]
-        waits = any(
-            _meet(a, b)
-            for ours, theirs in ((read, self._written), (written, self._read), (written, self._written))
-            for a in ours
-            for b in theirs
-        )
+    def note(self, regions: Sequence[Region], writes: int) -> bool:
+        """Note a dispatch, which writes its last regions; whether a barrier must come before it."""
+        cut = len(regions) - writes
+        read, written = regions[:cut], regions[cut:]
+        waits = _meet(read, self._written) or _meet(written, self._touched)
         if waits:
-            self._read, self._written = [], []
-        self._read += read
+            self._touched, self._written = [], []
+        self._touched += regions
         self._written += written
         return waits
 
 
-def _range(piece: BufferPiece) -> tuple[int, int, int]:
-    begin = piece.span.offset + piece.offset
-    return piece.span.buffer, begin, begin + max(piece.size, _REACH)
-
-
-def _meet(a: tuple[int, int, int], b: tuple[int, int, int]) -> bool:
-    return a[0] == b[0] and a[1] < b[2] and b[1] < a[2]
+def _meet(ours: Sequence[Region], theirs: Sequence[Region]) -> bool:
+    for buffer, begin, end, _ in theirs:
+        for own in ours:
+            if own[0] == buffer and own[1] < end and begin < own[2]:
+                return True
+    return False
 
 
 class Recording:
-    """Dispatches that were recorded for memory at given places. It does not keep that memory: who submits it does."""
+    """Calls that were recorded for memory at given places. It does not keep that memory: who submits it does."""
 
     def __init__(
         self,
         device: VulkanDevice,
         pipelines: Pipelines,
-        dispatches: Sequence[Dispatch],
+        calls: Sequence[Call],
+        regions: Mapping[Storage, Region],
         *,
-        cleared: BufferPiece | None = None,
+        cleared: Region | None = None,
         timed: bool = False,
+        stoppable: bool = False,
     ) -> None:
-        """`cleared` is set to 0 first. If `timed`, the time is noted before each dispatch and after the last."""
-        self._device = device
-        self._pipelines = [pipelines.get(each.template, _by_address(device, each)) for each in dispatches]
-        self._count = len(dispatches)
-        self._buffered = self._argument_buffer(dispatches)
-        self._pool = self._descriptor_pool()
-        self._sets = self._descriptor_sets(dispatches)
+        """`cleared` is set to 0 first. If `timed`, the time is noted before each dispatch and after the last. One that
+        is `stoppable` can be handed in piece by piece."""
+        self._device, self._calls = device, calls
+        self._operands = [[regions[storage] for storage in call.storages] for call in calls]
+        largest = max(each.end - each.begin for each in regions.values())
+        self._pipelines = [call.pipeline for call in calls]
+        if largest > device.profile.storage_range:
+            self._pipelines = _far_reaching(device, pipelines, calls, self._operands)
+        self._buffered = self._argument_buffer()
+        self._bound = [at for at, each in enumerate(self._pipelines) if each.descriptors]
+        self._sets = self._descriptors()
         self._queries = 0
         if timed:
             kind = constant("QUERY_TYPE_TIMESTAMP")
-            self._queries = device.made("QueryPool", queryType=kind, queryCount=len(dispatches) + 1)
+            self._queries = device.made("QueryPool", queryType=kind, queryCount=len(calls) + 1)
         self.barriers = 0
-        self._starts = _starts(dispatches)
-        self.commands = self._recorded(dispatches, cleared)
+        self._starts = _starts(self._operands) if stoppable else [0]
+        self.commands = self._recorded(cleared)
         self._used = [0]
         """The point of the latest run, shared with the finalizer."""
-        weakref.finalize(self, _free, device, self.commands, self._pool, self._queries, self._used).atexit = False
+        weakref.finalize(self, _free, device, self.commands, self._sets, self._queries, self._used).atexit = False
 
     def submit(self, spans: Sequence[Span], before: Callable[[int], None] | None = None) -> int:
         """Run; `spans` are those that dispatches touch. The point on the timeline at which it is done.
@@ -130,7 +142,7 @@ class Recording:
 
     def seconds(self) -> list[float]:
         """How long each dispatch of the latest run took; waits for it."""
-        count = self._count + 1
+        count = len(self._calls) + 1
         ticks = (ctypes.c_uint64 * count)()
         wait = flags("QUERY_RESULT_64", "QUERY_RESULT_WAIT")
         device = self._device
@@ -138,16 +150,24 @@ class Recording:
         scale = device.profile.timestamp_ns * 1e-9
         return [(after - before) * scale for before, after in pairwise(ticks)]
 
-    # --- arguments that are no push constants
+    # --- what kernels are told
 
-    def _argument_buffer(self, dispatches: Sequence[Dispatch]) -> tuple[Span, list[int]] | None:
-        """The arguments that are too long, one after the other, and where those of each dispatch begin."""
-        starts: list[int] = []
+    def _told(self, at: int) -> bytes:
+        call, arguments = self._calls[at], self._pipelines[at].arguments
+        if not arguments.addresses:
+            return arguments.packed(call.firsts, call.numbers)
+        parts = zip(self._operands[at], call.firsts, call.template.operands, strict=True)
+        places = [place.address + first * dtype.numpy.itemsize for place, first, dtype in parts]
+        return arguments.packed(places, call.numbers)
+
+    def _argument_buffer(self) -> tuple[Span, dict[int, int]] | None:
+        """The arguments that are too long for push constants, and where those of each dispatch begin."""
+        starts: dict[int, int] = {}
         data = bytearray()
-        for pipeline, dispatch in zip(self._pipelines, dispatches, strict=True):
-            starts.append(len(data))
+        for at, pipeline in enumerate(self._pipelines):
             if not pipeline.arguments.direct:
-                packed = _packed(pipeline, dispatch)
+                starts[at] = len(data)
+                packed = self._told(at)
                 data += packed + b"\0" * (-len(packed) % 256)
         if not data:
             return None
@@ -156,146 +176,118 @@ class Recording:
         ctypes.memmove(span.pointer, bytes(data), len(data))
         return span, starts
 
-    def _descriptor_pool(self) -> int:
-        sets = [each.arguments.bindings for each in self._pipelines if each.arguments.bindings]
-        if not sets:
-            return 0
-        size = struct("DescriptorPoolSize", type=constant("DESCRIPTOR_TYPE_STORAGE_BUFFER"), descriptorCount=sum(sets))
-        return self._device.made("DescriptorPool", maxSets=len(sets), poolSizeCount=1, pPoolSizes=size)
-
-    def _descriptor_sets(self, dispatches: Sequence[Dispatch]) -> Any:
-        """A set for each dispatch that has descriptors, all made and filled at once."""
-        bound = [at for at, each in enumerate(self._pipelines) if each.descriptors]
-        self._set_of = {at: index for index, at in enumerate(bound)}
-        made = (ctypes.c_uint64 * len(bound))()
-        if not bound:
-            return made
-        device = self._device
-        wanted = struct(
-            "DescriptorSetAllocateInfo",
-            descriptorPool=self._pool,
-            descriptorSetCount=len(bound),
-            pSetLayouts=api.array("u64", [self._pipelines[at].descriptors for at in bound]),
-        )
-        device.api.AllocateDescriptorSets(device.handle, ctypes.byref(wanted), ctypes.byref(made))
-        reached = [[_range(piece) for piece in self._bound_pieces(at, dispatches[at])] for at in bound]
-        listed = api.array("u64", [word for each in reached for buffer, a, b in each for word in (buffer, a, b - a)])
-        writes, first = (api.STRUCTS["VkWriteDescriptorSet"] * len(bound))(), ctypes.addressof(listed)
-        usual = struct("WriteDescriptorSet", descriptorType=constant("DESCRIPTOR_TYPE_STORAGE_BUFFER"))
-        for write, target, each in zip(writes, made, reached, strict=True):
-            write.sType, write.descriptorType = usual.sType, usual.descriptorType
-            write.dstSet, write.descriptorCount, write.pBufferInfo = target, len(each), first
-            first += len(each) * ctypes.sizeof(api.STRUCTS["VkDescriptorBufferInfo"])
-        device.api.UpdateDescriptorSets(device.handle, len(bound), ctypes.byref(writes), 0, None)
-        return made
-
-    def _bound_pieces(self, at: int, dispatch: Dispatch) -> list[BufferPiece]:
-        """What the descriptors of a dispatch point to."""
-        pieces, arguments = [place.piece for place in dispatch.operands], self._pipelines[at].arguments
-        if not arguments.direct:
-            assert self._buffered is not None
-            span, starts = self._buffered
-            pieces.append(BufferPiece(span, starts[at], arguments.size))
-        return pieces
+    def _descriptors(self) -> DescriptorSets | None:
+        if not self._bound:
+            return None
+        reached = [self._operands[at] for at in self._bound]
+        if self._buffered is not None:
+            starts, whole = self._buffered[1], region(self._buffered[0])
+            sizes = [each.arguments.size for each in self._pipelines]
+            reached = [
+                [*places, whole.part(starts[at], sizes[at])] if at in starts else places
+                for places, at in zip(reached, self._bound, strict=True)
+            ]
+        return DescriptorSets(self._device, [self._pipelines[at].descriptors for at in self._bound], reached)
 
     # --- commands
 
-    def _recorded(self, dispatches: Sequence[Dispatch], cleared: BufferPiece | None) -> list[int]:
+    def _recorded(self, cleared: Region | None) -> list[Commands]:
         """Command buffers that do all of it, one after the other."""
-        hazards, made = _Hazards(), list[int]()
-        for first, end in pairwise((*self._starts, len(dispatches))):
+        hazards, made, count = _Hazards(), list[Commands](), len(self._calls)
+        for first, end in pairwise((*self._starts, count)):
 
-            def record(commands: int, first: int = first, end: int = end) -> None:
+            def record(commands: Commands, first: int = first, end: int = end) -> None:
                 if first == 0:
                     self._prepare(commands, cleared)
-                for at in range(first, end):
-                    self._dispatch(commands, at, dispatches[at], hazards)
-                if end == len(dispatches):
+                self._dispatch(commands, first, end, hazards)
+                if end == count:
                     self._stamp(commands, end)
                     self._device.reveal(commands)
 
             made.append(self._device.commands(record))
         return made
 
-    def _prepare(self, commands: int, cleared: BufferPiece | None) -> None:
+    def _prepare(self, commands: Commands, cleared: Region | None) -> None:
         device, functions = self._device, self._device.api
         device.barrier(commands)
         if cleared is not None:
-            functions.CmdFillBuffer(
-                commands, cleared.span.buffer, cleared.span.offset + cleared.offset, cleared.size, 0
-            )
+            functions.CmdFillBuffer(commands, cleared.buffer, cleared.begin, cleared.end - cleared.begin, 0)
             device.barrier(commands)
         if self._queries:
-            functions.CmdResetQueryPool(commands, self._queries, 0, self._count + 1)
+            functions.CmdResetQueryPool(commands, self._queries, 0, len(self._calls) + 1)
 
-    def _stamp(self, commands: int, at: int) -> None:
+    def _stamp(self, commands: Commands, at: int) -> None:
         if self._queries:
             stage = flags("PIPELINE_STAGE_BOTTOM_OF_PIPE")
             self._device.api.CmdWriteTimestamp(commands, stage, self._queries, at)
 
-    def _dispatch(self, commands: int, at: int, dispatch: Dispatch, hazards: _Hazards) -> None:
-        pieces = [place.piece for place in dispatch.operands]
-        cut = len(pieces) - dispatch.writes
-        if hazards.note(pieces[:cut], pieces[cut:]):
-            self._device.barrier(commands)
-            self.barriers += 1
-        self._stamp(commands, at)
-        pipeline = self._pipelines[at]
-        functions, arguments = self._device.api, pipeline.arguments
-        bind = constant("PIPELINE_BIND_POINT_COMPUTE")
-        functions.CmdBindPipeline(commands, bind, pipeline.handle)
-        if arguments.direct:
-            pushed = _packed(pipeline, dispatch)
-        else:
-            assert self._buffered is not None
-            span, starts = self._buffered
-            pushed = (span.address + starts[at]).to_bytes(8, "little") if arguments.addresses else b""
-        if pushed:
-            stage = flags("SHADER_STAGE_COMPUTE")
-            functions.CmdPushConstants(commands, pipeline.layout, stage, 0, len(pushed), pushed)
-        if pipeline.descriptors:
-            chosen = ctypes.byref(self._sets, 8 * self._set_of[at])
-            functions.CmdBindDescriptorSets(commands, bind, pipeline.layout, 0, 1, chosen, 0, None)
-        rows, cols = dispatch.numbers[:2]
-        functions.CmdDispatch(commands, dispatch.template.groups(self._device.profile, rows * cols), 1, 1)
+    def _dispatch(self, commands: Commands, first: int, end: int, hazards: _Hazards) -> None:
+        device, raw, sets = self._device, self._device.raw, self._sets
+        compute, stage = constant("PIPELINE_BIND_POINT_COMPUTE"), flags("SHADER_STAGE_COMPUTE")
+        bind, push, bind_sets, dispatch = (
+            raw.CmdBindPipeline,
+            raw.CmdPushConstants,
+            raw.CmdBindDescriptorSets,
+            raw.CmdDispatch,
+        )
+        number = {at: index for index, at in enumerate(self._bound)}
+        latest: Pipeline | None = None
+        for at in range(first, end):
+            call, pipeline = self._calls[at], self._pipelines[at]
+            if hazards.note(self._operands[at], call.writes):
+                device.barrier(commands)
+                self.barriers += 1
+            if self._queries:
+                self._stamp(commands, at)
+            if pipeline is not latest:
+                bind(commands, compute, pipeline.handle)
+                latest = pipeline
+            pushed = self._told(at) if pipeline.arguments.direct else self._told_where(at)
+            if pushed:
+                push(commands, pipeline.layout, stage, 0, len(pushed), pushed)
+            if sets is not None and at in number:
+                bind_sets(commands, compute, pipeline.layout, 0, 1, sets.reference(number[at]), 0, None)
+            dispatch(commands, call.groups, 1, 1)
+
+    def _told_where(self, at: int) -> bytes:
+        """The address of the arguments in their buffer, if they are reached by address."""
+        assert self._buffered is not None
+        span, starts = self._buffered
+        by_address = self._pipelines[at].arguments.addresses
+        return (span.address + starts[at]).to_bytes(8, "little") if by_address else b""
 
 
-def _starts(dispatches: Sequence[Dispatch]) -> list[int]:
+def _starts(operands: Sequence[Sequence[Region]]) -> list[int]:
     """The dispatches that command buffers begin with."""
     starts, touched = [0], 0
-    for at, dispatch in enumerate(dispatches):
+    for at, regions in enumerate(operands):
         if at - starts[-1] >= _TOGETHER or touched >= _BYTES:
             starts.append(at)
             touched = 0
-        touched += sum(place.piece.size for place in dispatch.operands)
+        touched += sum(each.end - each.begin for each in regions)
     return starts
 
 
-def _packed(pipeline: Pipeline, dispatch: Dispatch) -> bytes:
-    if pipeline.arguments.addresses:
-        places = [piece.span.address + piece.offset + first * width for piece, first, width in dispatch.operands]
-    else:
-        places = [first for _, first, _ in dispatch.operands]
-    return pipeline.arguments.packed(places, dispatch.numbers)
+def _far_reaching(
+    device: VulkanDevice, pipelines: Pipelines, calls: Sequence[Call], operands: Sequence[Sequence[Region]]
+) -> list[Pipeline]:
+    """The calls' pipelines, of those that reach memory by address where descriptors do not reach far enough."""
+    reach = device.profile.storage_range
+    largest = [max((each.end - each.begin for each in regions), default=0) for regions in operands]
+    if max(largest) > reach and not device.profile.addresses_allowed:
+        raise LimitExceeded(f"a tensor of {max(largest)} bytes is more than the device reaches at once ({reach})")
+    return [
+        pipelines.get(call.template, addresses=True) if size > reach else call.pipeline
+        for call, size in zip(calls, largest, strict=True)
+    ]
 
 
-def _by_address(device: VulkanDevice, dispatch: Dispatch) -> bool:
-    """Whether operands are given by address: as the device likes it, or because descriptors do not reach far enough."""
-    profile = device.profile
-    largest = max((place.piece.size for place in dispatch.operands), default=0)
-    if largest <= profile.storage_range:
-        return profile.addresses
-    if profile.addresses_allowed:
-        return True
-    raise LimitExceeded(
-        f"a tensor of {largest} bytes is more than the device reaches at once ({profile.storage_range})"
-    )
-
-
-def _free(device: Any, commands: Sequence[int], pool: int, queries: int, used: list[int]) -> None:
+def _free(
+    device: VulkanDevice, commands: Sequence[Commands], sets: DescriptorSets | None, queries: int, used: list[int]
+) -> None:
     for each in commands:
         device.free_commands(each, used[0])
-    if pool:
-        device.api.DestroyDescriptorPool(device.handle, pool, None)
+    if sets is not None:
+        sets.free()
     if queries:
         device.api.DestroyQueryPool(device.handle, queries, None)
