@@ -21,7 +21,7 @@ FUNCTIONS = """
     vkGetPhysicalDeviceFeatures2 vkGetPhysicalDeviceMemoryProperties vkGetPhysicalDeviceQueueFamilyProperties
     vkCreateDevice vkDestroyDevice vkGetDeviceQueue vkDeviceWaitIdle
     vkAllocateMemory vkFreeMemory vkMapMemory vkCreateBuffer vkDestroyBuffer vkGetBufferMemoryRequirements
-    vkBindBufferMemory vkGetBufferDeviceAddress
+    vkBindBufferMemory vkGetBufferDeviceAddress vkCreateBufferView vkDestroyBufferView
     vkCreateShaderModule vkDestroyShaderModule vkCreatePipelineLayout vkDestroyPipelineLayout
     vkCreateComputePipelines vkDestroyPipeline vkCreatePipelineCache vkDestroyPipelineCache vkGetPipelineCacheData
     vkCreateDescriptorSetLayout vkDestroyDescriptorSetLayout vkCreateDescriptorPool vkDestroyDescriptorPool
@@ -39,6 +39,7 @@ STRUCTS = """
     VkPhysicalDeviceVulkan11Features VkPhysicalDeviceVulkan12Features VkPhysicalDeviceVulkan13Features
     VkPhysicalDeviceMemoryProperties VkQueueFamilyProperties VkDeviceQueueCreateInfo VkDeviceCreateInfo
     VkMemoryAllocateInfo VkMemoryAllocateFlagsInfo VkMemoryRequirements VkBufferCreateInfo VkBufferDeviceAddressInfo
+    VkBufferViewCreateInfo
     VkShaderModuleCreateInfo VkPipelineShaderStageCreateInfo VkPipelineShaderStageRequiredSubgroupSizeCreateInfo
     VkComputePipelineCreateInfo VkPipelineLayoutCreateInfo VkPushConstantRange VkPipelineCacheCreateInfo
     VkDescriptorSetLayoutCreateInfo VkDescriptorSetLayoutBinding VkDescriptorPoolCreateInfo VkDescriptorPoolSize
@@ -58,7 +59,9 @@ CONSTANTS = """
     VK_QUEUE_COMPUTE_BIT VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT
     VK_MEMORY_PROPERTY_HOST_COHERENT_BIT VK_MEMORY_PROPERTY_HOST_CACHED_BIT VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT
     VK_BUFFER_USAGE_TRANSFER_SRC_BIT VK_BUFFER_USAGE_TRANSFER_DST_BIT VK_BUFFER_USAGE_STORAGE_BUFFER_BIT
-    VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT VK_SHADER_STAGE_COMPUTE_BIT VK_DESCRIPTOR_TYPE_STORAGE_BUFFER
+    VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT VK_BUFFER_USAGE_UNIFORM_TEXEL_BUFFER_BIT VK_SHADER_STAGE_COMPUTE_BIT
+    VK_DESCRIPTOR_TYPE_STORAGE_BUFFER VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER
+    VK_FORMAT_R32_UINT VK_FORMAT_R32G32B32A32_UINT
     VK_PIPELINE_BIND_POINT_COMPUTE VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT
     VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT VK_PIPELINE_STAGE_TRANSFER_BIT VK_PIPELINE_STAGE_HOST_BIT
     VK_ACCESS_SHADER_READ_BIT VK_ACCESS_SHADER_WRITE_BIT VK_ACCESS_TRANSFER_READ_BIT VK_ACCESS_TRANSFER_WRITE_BIT

@@ -18,7 +18,6 @@ from assay.ir.graph import Graph, Value
 from assay.limits import Limits
 from assay.targets.base import Event, Executable, Observer, Run, Stopwatch
 from assay.targets.budget import Allowance
-from assay.targets.shared.planner import Planner
 from assay.targets.shared.tape import Control
 from assay.targets.shared.tensors import hungriest_node
 from assay.targets.shared.views import Storage
@@ -27,8 +26,8 @@ from assay.targets.vulkan.epilogues import one_by_one
 from assay.targets.vulkan.fitting import Fit, Fitting
 from assay.targets.vulkan.memory import Span
 from assay.targets.vulkan.pipelines import Pipelines
+from assay.targets.vulkan.planning import VulkanPlanner
 from assay.targets.vulkan.recording import Call, Recording, region
-from assay.targets.vulkan.registry import KERNELS
 from assay.targets.vulkan.templates import Template
 
 _KEPT = 8
@@ -75,7 +74,7 @@ class VulkanExecutable:
         self.graph = graph
         self._device, self._pipelines, self._limits = device, pipelines, limits
         constants = {value: _dense(array) for value, array in graph.constants.items()}
-        self._plan = plan = Planner(graph, constants, limits, KERNELS, fused=fused, row_major=True)
+        self._plan = plan = VulkanPlanner(graph, constants, limits, device.profile, fused=fused)
         assert all(step.control in (Control.RUN, Control.CHECK) for step in plan.tape.steps)
         self._steps = one_by_one(plan.tape.steps)
         touched = {view.storage for step in self._steps for view in step.operands}

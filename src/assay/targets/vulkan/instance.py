@@ -164,6 +164,7 @@ def _described(instance: Api, handle: int) -> Physical:
     limits, kind = core.limits, _kind(core.deviceType)
     name, driver = _text(core.deviceName), f"{_text(newer.driverName)} {_text(newer.driverInfo)}".strip()
     addresses = bool(supported.get("bufferDeviceAddress") and supported.get("shaderInt64"))
+    old = kind == "cpu" and _version_of(driver) < 23
     ticks = families[family].timestampValidBits if able else 0
     sized = _is_sized(supported, newest, properties.subgroupSize)
     even = sized or newest.minSubgroupSize == newest.maxSubgroupSize
@@ -179,8 +180,9 @@ def _described(instance: Api, handle: int) -> Physical:
         i64=bool(supported.get("shaderInt64")),
         bytes8=bool(supported.get("storageBuffer8BitAccess") and supported.get("shaderInt8")),
         bytes16=bool(supported.get("storageBuffer16BitAccess") and supported.get("shaderInt16")),
-        addresses=addresses and not (kind == "cpu" and _version_of(driver) < 23),
+        addresses=addresses and not old,
         addresses_allowed=addresses,
+        texels=old and 4 * limits.maxTexelBufferElements >= limits.maxStorageBufferRange,
         subgroup=properties.subgroupSize,
         subgroup_sized=sized,
         subgroup_shuffle=bool(operations & flags("SUBGROUP_FEATURE_SHUFFLE")),

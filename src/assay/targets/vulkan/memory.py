@@ -137,6 +137,7 @@ class DeviceMemory:
         self.mapped, self.addressed, self._largest, self._wait = mapped, addressed, largest, wait
         self._hosted = hosted
         usage = flags("BUFFER_USAGE_STORAGE_BUFFER", "BUFFER_USAGE_TRANSFER_SRC", "BUFFER_USAGE_TRANSFER_DST")
+        usage |= flags("BUFFER_USAGE_UNIFORM_TEXEL_BUFFER")
         self.usage = usage | (flags("BUFFER_USAGE_SHADER_DEVICE_ADDRESS") if addressed else 0)
         self._blocks: list[Block] = []
         self._lock = threading.RLock()

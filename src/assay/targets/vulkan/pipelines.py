@@ -27,6 +27,8 @@ class Pipeline:
     layout: ctypes.c_uint64
     descriptors: int
     """The layout of its descriptors; 0 if it has none."""
+    texels: tuple[int, ...]
+    """For the first operands, the elements of the texels as which they are read."""
     arguments: KernelArguments
 
 
@@ -36,7 +38,7 @@ class Pipelines:
     def __init__(self, device: VulkanDevice, store: Store | None) -> None:
         self._device, self._store = device, store
         self._made: dict[tuple[Template, bool], Pipeline] = {}
-        self._layouts: dict[tuple[int, int], tuple[int, int]] = {}
+        self._layouts: dict[tuple[tuple[bool, ...], int], tuple[int, int]] = {}
         self._lock = threading.Lock()
         self._key = digest(_FORMAT, device.profile.identity)
         known = None if store is None else store.get(self._key)
@@ -57,7 +59,9 @@ class Pipelines:
         device = self._device
         profile = replace(device.profile, addresses=addresses)
         code, arguments = template.built(profile), template.arguments(profile)
-        layout, descriptors = self._layout(arguments.bindings, arguments.pushed)
+        texels = template.fetched(profile)
+        kinds = tuple(at < len(texels) and texels[at] > 0 for at in range(arguments.bindings))
+        layout, descriptors = self._layout(kinds, arguments.pushed)
         words = ctypes.create_string_buffer(code, len(code))
         module = device.made("ShaderModule", codeSize=len(code), pCode=ctypes.addressof(words))
         stage = struct(
@@ -77,28 +81,30 @@ class Pipelines:
             raise CompileFailed(f"the driver does not compile {template.source[:200]}: {error.message}") from error
         finally:
             device.api.DestroyShaderModule(device.handle, module, None)
-        return Pipeline(made, ctypes.c_uint64(layout), descriptors, arguments)
+        return Pipeline(made, ctypes.c_uint64(layout), descriptors, texels, arguments)
 
-    def _layout(self, bindings: int, pushed: int) -> tuple[int, int]:
-        """The layout of pipelines with so many descriptors and bytes of push constants, and that of the descriptors."""
+    def _layout(self, bindings: tuple[bool, ...], pushed: int) -> tuple[int, int]:
+        """The layout of pipelines with these descriptors and bytes of push constants, and that of the descriptors.
+
+        Descriptors are of texels, or of memory as it is.
+        """
         found = self._layouts.get((bindings, pushed))
         if found is None:
             found = self._layouts[bindings, pushed] = self._new_layout(bindings, pushed)
         return found
 
-    def _new_layout(self, bindings: int, pushed: int) -> tuple[int, int]:
+    def _new_layout(self, bindings: tuple[bool, ...], pushed: int) -> tuple[int, int]:
         fields: dict[str, Any] = {}
         descriptors, stage = 0, flags("SHADER_STAGE_COMPUTE")
         if bindings:
-            kind = constant("DESCRIPTOR_TYPE_STORAGE_BUFFER")
+            kinds = [constant(f"DESCRIPTOR_TYPE_{each}") for each in ("STORAGE_BUFFER", "UNIFORM_TEXEL_BUFFER")]
+            common = {"descriptorCount": 1, "stageFlags": stage}
             items = [
-                struct(
-                    "DescriptorSetLayoutBinding", binding=at, descriptorType=kind, descriptorCount=1, stageFlags=stage
-                )
-                for at in range(bindings)
+                struct("DescriptorSetLayoutBinding", binding=at, descriptorType=kinds[texels], **common)
+                for at, texels in enumerate(bindings)
             ]
             listed = api.structs("DescriptorSetLayoutBinding", items)
-            descriptors = self._device.made("DescriptorSetLayout", bindingCount=bindings, pBindings=listed)
+            descriptors = self._device.made("DescriptorSetLayout", bindingCount=len(bindings), pBindings=listed)
             fields |= {"setLayoutCount": 1, "pSetLayouts": api.array("u64", [descriptors])}
         if pushed:
             ranges = struct("PushConstantRange", stageFlags=stage, size=pushed)
@@ -120,7 +126,7 @@ class Pipelines:
 
 def _demanded(template: Template, profile: Profile) -> dict[str, Any]:
     """The size of subgroups, where a kernel relies on it."""
-    relies = template.by_group and (profile.subgroup_shuffle or profile.subgroup_broadcast)
+    relies = template.by_group and not template.invocations and (profile.subgroup_shuffle or profile.subgroup_broadcast)
     if not relies or not profile.subgroup_sized:
         return {}
     kind = "PipelineShaderStageRequiredSubgroupSizeCreateInfo"

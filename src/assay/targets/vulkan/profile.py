@@ -35,6 +35,8 @@ class Profile:
     """Whether kernels get at memory by its address, else through descriptors."""
     addresses_allowed: bool
     """Whether they could, where a descriptor does not reach far enough."""
+    texels: bool
+    """Whether kernels best read large operands as texels; not those that get at memory by its address."""
     subgroup: int
     """How many invocations run in step, and how many work on one line together."""
     subgroup_sized: bool
@@ -83,6 +85,8 @@ _WORDS: Mapping[str, Callable[[Profile, int], Profile]] = {
     "no-16bit": lambda p, _: replace(p, bytes16=False),
     "no-addresses": lambda p, _: replace(p, addresses=False, addresses_allowed=False),
     "addresses": lambda p, _: replace(p, addresses=p.addresses_allowed),
+    "texels": lambda p, _: replace(p, texels=True),
+    "no-texels": lambda p, _: replace(p, texels=False),
     "bindings": lambda p, _: replace(p, addresses=False),
     "no-subgroups": lambda p, _: replace(p, subgroup_shuffle=False, subgroup_broadcast=False),
     "subgroup": lambda p, n: replace(p, subgroup=n, subgroup_shuffle=False, subgroup_broadcast=False),
@@ -90,6 +94,7 @@ _WORDS: Mapping[str, Callable[[Profile, int], Profile]] = {
     "range": lambda p, n: replace(p, storage_range=min(p.storage_range, n)),
     "groups": lambda p, n: replace(p, most_groups=min(p.most_groups, n)),
     "invocations": lambda p, n: replace(p, most_invocations=min(p.most_invocations, n)),
+    "discrete": lambda p, _: replace(p, kind="discrete", texels=False),
     "staged": lambda p, _: replace(p, staged=True),
 }
 

@@ -187,7 +187,8 @@ class Recording:
                 [*places, whole.part(starts[at], sizes[at])] if at in starts else places
                 for places, at in zip(reached, self._bound, strict=True)
             ]
-        return DescriptorSets(self._device, [self._pipelines[at].descriptors for at in self._bound], reached)
+        bound = [self._pipelines[at] for at in self._bound]
+        return DescriptorSets(self._device, bound, reached)
 
     # --- commands
 

@@ -18,15 +18,21 @@ from assay.targets.vulkan.profile import Profile
 from assay.targets.vulkan.spirv import WIDTHS, Builtin, Capability, Module, Op, StorageClass
 from assay.targets.vulkan.storage import computed_kind, narrowed, stored_kind, widened
 
+_QUAD = 4
+
 
 class TensorOperand:
-    """A tensor in memory, as elements of a dtype in a row."""
+    """A tensor in memory, as elements of a dtype in a row; read as `texels` of so many elements, or as it is if 0."""
 
-    def __init__(self, shader: Shader, index: int, dtype: DType) -> None:
-        self.shader, self.dtype = shader, dtype
+    def __init__(self, shader: Shader, index: int, dtype: DType, texels: int = 0) -> None:
+        self.shader, self.dtype, self._texels = shader, dtype, texels
         self.kind, self._stored = computed_kind(dtype), stored_kind(dtype)
         module = shader.module
-        if shader.arguments.addresses:
+        if texels:
+            assert WIDTHS[self._stored] == 32
+            self._base, self._image = module.texels(index)
+            self._storage, self._offset = StorageClass.TEXELS, shader.argument(index)
+        elif shader.arguments.addresses:
             self._storage, self._offset = StorageClass.ADDRESS, None
             self._base = shader.address(index, self._stored)
         else:
@@ -46,6 +52,8 @@ class TensorOperand:
 
     def bits(self, index: Number) -> ShaderValue:
         """An element as it lies in memory."""
+        if self._texels:
+            return self._fetched(index, 1)[0]
         module = self.shader.module
         kind = module.type(self._stored)
         return ShaderValue(self.shader, module.emit(Op.Load, kind, self._place(index), *self._access()), self._stored)
@@ -57,6 +65,23 @@ class TensorOperand:
     def load(self, index: Number) -> ShaderValue:
         """An element as a value that is computed with."""
         return widened(self.shader, self.bits(index), self.dtype)
+
+    def quad(self, index: ShaderValue) -> list[ShaderValue]:
+        """The four elements from an index on, which is a multiple of 4."""
+        if self._texels == _QUAD:
+            return [widened(self.shader, bits, self.dtype) for bits in self._fetched(index, _QUAD)]
+        return [self.load(index + at) for at in range(_QUAD)]
+
+    def _fetched(self, index: Number, count: int) -> list[ShaderValue]:
+        """Elements of a texel, as they lie in memory."""
+        assert count == self._texels, "texels are read as a whole"
+        assert self._offset is not None
+        module, place = self.shader.module, self._offset + index
+        whole = place >> 2 if count == _QUAD else place
+        image = module.emit(Op.Load, self._image, self._base)
+        found = module.emit(Op.ImageFetch, module.vector("u32", _QUAD), image, whole.id)
+        parts = (module.emit(Op.CompositeExtract, module.type("u32"), found, at) for at in range(count))
+        return [self.shader.bitcast(ShaderValue(self.shader, part, "u32"), self._stored) for part in parts]
 
     def store(self, index: Number, value: ShaderValue) -> None:
         """Put a value there, which `rounded` has made one of the dtype."""
@@ -81,13 +106,24 @@ class Epilogue(NamedTuple):
 class Shader(KernelCode):
     """A kernel under construction."""
 
-    def __init__(self, profile: Profile, operands: Sequence[DType], numbers: int, local_size: int) -> None:
+    def __init__(
+        self,
+        profile: Profile,
+        operands: Sequence[DType],
+        numbers: int,
+        local_size: int,
+        texels: Sequence[int] = (),
+    ) -> None:
         module = Module(local_size, addresses=profile.addresses, keeps_special=profile.keeps_special)
         super().__init__(module, profile)
         self.local_size = local_size
         self.arguments = KernelArguments(len(operands), numbers, profile.addresses, profile.push_bytes)
         self._held = self._argument_memory()
-        self.operands = [TensorOperand(self, index, dtype) for index, dtype in enumerate(operands)]
+        widths = [*texels, *[0] * (len(operands) - len(texels))]
+        self.operands = [
+            TensorOperand(self, index, dtype, width)
+            for index, (dtype, width) in enumerate(zip(operands, widths, strict=True))
+        ]
         self.then: Epilogue | None = None
 
     # --- what the kernel is told
@@ -222,8 +258,11 @@ class Shader(KernelCode):
 
     def broadcast(self, value: ShaderValue, lane: Number) -> ShaderValue:
         """The value of one lane of the subgroup, the same for all, in every lane."""
-        self.module.need(Capability.SUBGROUPS, Capability.SUBGROUP_BALLOT)
         scope, which = self.value(3, "u32"), self.value(lane, "u32")
+        if self.profile.subgroup_shuffle:
+            self.module.need(Capability.SUBGROUPS, Capability.SUBGROUP_SHUFFLE)
+            return self.made(Op.GroupNonUniformShuffle, value.kind, scope, value, which)
+        self.module.need(Capability.SUBGROUPS, Capability.SUBGROUP_BALLOT)
         return self.made(Op.GroupNonUniformBroadcast, value.kind, scope, value, which)
 
     def together(

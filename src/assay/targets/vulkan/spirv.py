@@ -31,6 +31,7 @@ class Op(IntEnum):
     TypeInt = 21
     TypeFloat = 22
     TypeVector = 23
+    TypeImage = 25
     TypeArray = 28
     TypeRuntimeArray = 29
     TypeStruct = 30
@@ -48,6 +49,7 @@ class Op(IntEnum):
     Decorate = 71
     MemberDecorate = 72
     CompositeExtract = 81
+    ImageFetch = 95
     ConvertFToU = 109
     ConvertFToS = 110
     ConvertSToF = 111
@@ -109,6 +111,7 @@ class Op(IntEnum):
     BranchConditional = 250
     Return = 253
     GroupNonUniformBroadcast = 337
+    GroupNonUniformShuffle = 345
     GroupNonUniformShuffleXor = 346
 
 
@@ -127,6 +130,7 @@ class Ext(IntEnum):
 class StorageClass(IntEnum):
     """Where variables lie."""
 
+    TEXELS = 0
     INPUT = 1
     WORKGROUP = 4
     FUNCTION = 7
@@ -143,6 +147,7 @@ class Capability(IntEnum):
     INT64 = 11
     INT16 = 22
     INT8 = 39
+    TEXELS = 46
     SUBGROUPS = 61
     SUBGROUP_BALLOT = 64
     SUBGROUP_SHUFFLE = 65
@@ -167,6 +172,7 @@ _BLOCK, _ARRAY_STRIDE, _BUILTIN, _BINDING, _SET, _OFFSET = 2, 6, 11, 33, 34, 35
 _INT_CAPABILITIES = {8: Capability.INT8, 16: Capability.INT16, 64: Capability.INT64}
 _KEEP_SPECIAL = 4461
 _LOCAL_SIZE = 17
+_BUFFER_IMAGE, _SAMPLED = 5, 1
 
 
 def words_of(text: str) -> list[int]:
@@ -292,6 +298,15 @@ class Module:
             self.decorate(self._known[key], _SET, 0)
             self.decorate(self._known[key], _BINDING, index)
         return self._known[key]
+
+    def texels(self, index: int) -> tuple[int, int]:
+        """The texels at a binding, and their type: u32, one or several of them a texel."""
+        self.need(Capability.TEXELS)
+        kind = self._once("texels", Op.TypeImage, self.type("u32"), _BUFFER_IMAGE, 0, 0, 0, _SAMPLED, 0)
+        made = self._variable(self.pointer(StorageClass.TEXELS, kind), StorageClass.TEXELS)
+        self.decorate(made, _SET, 0)
+        self.decorate(made, _BINDING, index)
+        return made, kind
 
     def address_type(self, name: str) -> int:
         """The type of addresses of elements."""

@@ -41,8 +41,12 @@ VK_BUFFER_USAGE_TRANSFER_SRC_BIT 1
 VK_BUFFER_USAGE_TRANSFER_DST_BIT 2
 VK_BUFFER_USAGE_STORAGE_BUFFER_BIT 32
 VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT 131072
+VK_BUFFER_USAGE_UNIFORM_TEXEL_BUFFER_BIT 4
 VK_SHADER_STAGE_COMPUTE_BIT 32
 VK_DESCRIPTOR_TYPE_STORAGE_BUFFER 7
+VK_DESCRIPTOR_TYPE_UNIFORM_TEXEL_BUFFER 4
+VK_FORMAT_R32_UINT 98
+VK_FORMAT_R32G32B32A32_UINT 107
 VK_PIPELINE_BIND_POINT_COMPUTE 1
 VK_PIPELINE_STAGE_TOP_OF_PIPE_BIT 1
 VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT 8192
@@ -241,6 +245,7 @@ VkMemoryRequirements - size:u64 alignment:u64 memoryTypeBits:u32
 VkBufferCreateInfo 12 sType:i32 pNext:ptr flags:u32 size:u64 usage:u32 sharingMode:i32 queueFamilyIndexCount:u32
     pQueueFamilyIndices:ptr
 VkBufferDeviceAddressInfo 1000244001 sType:i32 pNext:ptr buffer:u64
+VkBufferViewCreateInfo 13 sType:i32 pNext:ptr flags:u32 buffer:u64 format:i32 offset:u64 range:u64
 VkShaderModuleCreateInfo 16 sType:i32 pNext:ptr flags:u32 codeSize:size pCode:ptr
 VkPipelineShaderStageCreateInfo 18 sType:i32 pNext:ptr flags:u32 stage:i32 module:u64 pName:ptr
     pSpecializationInfo:ptr
@@ -300,6 +305,8 @@ vkDestroyBuffer void ptr u64 ptr
 vkGetBufferMemoryRequirements void ptr u64 ptr
 vkBindBufferMemory i32 ptr u64 u64 u64
 vkGetBufferDeviceAddress u64 ptr ptr
+vkCreateBufferView i32 ptr ptr ptr ptr
+vkDestroyBufferView void ptr u64 ptr
 vkCreateShaderModule i32 ptr ptr ptr ptr
 vkDestroyShaderModule void ptr u64 ptr
 vkCreatePipelineLayout i32 ptr ptr ptr ptr

@@ -14,6 +14,8 @@ from assay.targets.vulkan.shader import Shader
 
 _LOCAL = 64
 """Invocations of a workgroup in kernels that work item by item."""
+_TEXEL = 4
+"""Bytes of an element that is read as a texel, or a part of one."""
 _EACH = {"cpu": 16}
 """About how many items an invocation takes, by the kind of device: those that loop well take many."""
 
@@ -38,10 +40,25 @@ class Template(Kernel):
     height: int = 1
     """Rows of the grid that a workgroup takes. If they are several, the first number says how many belong together:
     no workgroup takes rows of two matrices."""
+    invocations: int = 0
+    """Those of a workgroup of a kernel `by_group`. 0: those of a subgroup."""
+    texels: tuple[int, ...] = ()
+    """For the first operands, of how many elements the texels are as which they are read where that is best."""
 
     def local_size(self, profile: Profile) -> int:
         """The invocations of a workgroup."""
-        return profile.subgroup if self.by_group else min(_LOCAL, profile.most_invocations)
+        if self.by_group:
+            return self.invocations or profile.subgroup
+        return min(_LOCAL, profile.most_invocations)
+
+    def fetched(self, profile: Profile) -> tuple[int, ...]:
+        """For the first operands, the elements of the texels as which they are read on a device."""
+        if not profile.texels or profile.addresses:
+            return ()
+        return tuple(
+            elements if dtype.numpy.itemsize == _TEXEL else 0
+            for dtype, elements in zip(self.operands, self.texels, strict=False)
+        )
 
     def arguments(self, profile: Profile) -> KernelArguments:
         """How the kernel is told its operands and numbers."""
@@ -57,7 +74,7 @@ class Template(Kernel):
 
     def built(self, profile: Profile) -> bytes:
         """The kernel as SPIR-V."""
-        shader = Shader(profile, self.operands, self.numbers + 2, self.local_size(profile))
+        shader = Shader(profile, self.operands, self.numbers + 2, self.local_size(profile), self.fetched(profile))
         self.write(shader, **dict(self.parameters))
         return shader.finish()
 
@@ -76,6 +93,8 @@ def template(
     by_group: bool = False,
     lane_columns: int = 0,
     height: int = 1,
+    invocations: int = 0,
+    texels: tuple[int, ...] = (),
     **parameters: Any,
 ) -> Template:
     """The kernel that `write` makes of these parameters, which have a text each that says all of them.
@@ -88,5 +107,5 @@ def template(
     told = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
     source = f"{write.__module__}.{write.__qualname__}({told}) on {kinds} with {numbers}"
     pairs = tuple(parameters.items())
-    shape = (by_group, lane_columns, height)
+    shape = (by_group, lane_columns, height, invocations, texels)
     return Template(source, write.__name__, pairs, tuple(operands), numbers, *shape, write=write)

@@ -63,6 +63,7 @@ def sdpa(p: Planner, node: Node) -> None:
         write_attention,
         [view.dtype for view in operands],
         len(numbers),
+        texels=(1, 1, 1),
         by_group=True,
         height=_height(queries, out_size),
         out_size=out_size,

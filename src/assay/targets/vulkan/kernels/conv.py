@@ -1,4 +1,7 @@
-"""Convolutions: lanes along the pixels of the result, each keeping the sums of some channels for some pixels."""
+"""Convolutions: lanes along the pixels of the result, each keeping the sums of some channels for some pixels.
+
+Where the device is best at tiles, lanes lie along the channels, and each loads x for one of the pixels.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from assay.ir.dims import product
+from assay.ir.dtypes import f32
 from assay.ir.graph import Node
 from assay.targets.base import limitation
 from assay.targets.shared.planner import Planner
@@ -17,6 +21,8 @@ from assay.targets.vulkan.code import ShaderValue
 from assay.targets.vulkan.kernels.elements import NUMBERS, unravelled
 from assay.targets.vulkan.kernels.handing import along
 from assay.targets.vulkan.kernels.matmul import multiply
+from assay.targets.vulkan.kernels.tiles import HEIGHT, QUAD, add_products, has_tiles, in_fours, rows_of_lane
+from assay.targets.vulkan.planning import profile_of
 from assay.targets.vulkan.registry import emits
 from assay.targets.vulkan.shader import ResultElement, Shader
 from assay.targets.vulkan.storage import rounded
@@ -27,6 +33,8 @@ _PIXELS = 4
 """Pixels of a lane."""
 _CHANNELS = 8
 """Channels of a workgroup, at most."""
+_LEAST_CHANNELS = 8
+"""So many channels are a lane each; tiles are for more."""
 _UNROLLED = 9
 """Windows of up to so many elements are written out where a workgroup makes one channel."""
 
@@ -60,6 +68,8 @@ def conv(p: Planner, node: Node) -> None:
     still = all((kernel, stride, before) == (1, 1, 0) for kernel, stride, before, _ in windows)
     if still and node.attrs["groups"] == 1 and bias is None and x.shape[2:] == out.shape[2:]:
         _product(p, x, weights, out)
+    elif weights.dtype is f32 and has_tiles(profile_of(p)) and channels_of(node, weights) > _LEAST_CHANNELS:
+        _by_tiles(p, node, x, weights, bias, out, windows)
     else:
         _by_windows(p, node, x, weights, bias, out, windows)
 
@@ -69,6 +79,13 @@ def _windows(node: Node, weights: View) -> tuple[Window, ...]:
     befores = attrs["pads"][: len(kernel)]
     parts = zip(kernel, attrs["strides"], befores, attrs["dilations"], strict=True)
     return tuple(Window(size, stride, before, dilation) for size, stride, before, dilation in parts)
+
+
+def channels_of(node: Node, weights: View) -> int:
+    """The channels of the result that belong to a group."""
+    whole = weights.shape[0]
+    assert isinstance(whole, int)
+    return whole // node.attrs["groups"]
 
 
 def _product(p: Planner, x: View, weights: View, out: View) -> None:
@@ -96,6 +113,7 @@ def _by_windows(
         3 + 3 * spatial,
         by_group=True,
         lane_columns=_PIXELS,
+        texels=(1, 1),
         pixels=_PIXELS,
         windows=tuple(windows),
         height=height,
@@ -107,6 +125,97 @@ def _by_windows(
     numbers = [own, x.strides[0], x.strides[1], *x.shape[2:], *x.strides[2:], *out.shape[2:]]
     rows, pixels = out.shape[0] * channels, product(out.shape[2:])
     p.step(kernel, operands, numbers, rows=rows, cols=pixels, takes_epilogue=True)
+
+
+def _by_tiles(
+    p: Planner, node: Node, x: View, weights: View, bias: View | None, out: View, windows: Sequence[Window]
+) -> None:
+    groups: int = node.attrs["groups"]
+    own, each = channels_of(node, weights), weights.shape[1]
+    operands = [view for view in (x, weights, bias, out) if view is not None]
+    depth = math.prod(window.kernel for window in windows) * each
+    columns = min(QUAD, -(-own // _LEAST_CHANNELS))
+    kernel = template(
+        write_conv_tiles,
+        [view.dtype for view in operands],
+        3 + 3 * len(windows),
+        by_group=True,
+        lane_columns=columns,
+        height=HEIGHT,
+        texels=(1, QUAD if in_fours(depth) else 1),
+        windows=tuple(windows),
+        groups=groups,
+        own=own,
+        depth=depth,
+        columns=columns,
+        biased=bias is not None,
+    )
+    pixels = product(out.shape[2:])
+    numbers = [pixels, x.strides[0], x.strides[1], *x.shape[2:], *x.strides[2:], *out.shape[2:]]
+    p.step(kernel, operands, numbers, rows=out.shape[0] * groups * pixels, cols=own, takes_epilogue=True)
+
+
+def write_conv_tiles(
+    s: Shader,
+    *,
+    windows: tuple[Window, ...],
+    groups: int,
+    own: int,
+    depth: int,
+    columns: int,
+    biased: bool,
+    height: int,
+) -> None:
+    """`own` channels of the result belong to a group, of which a lane takes so many `columns`; each is made of `depth`
+    elements of x, channel by channel, in each place by place of the window."""
+    x, weights, *_, out = s.operands
+    bias = s.operands[2] if biased else None
+    spatial, volume = len(windows), math.prod(window.kernel for window in windows)
+    area, image_step, channel_step = (s.number(at) for at in range(3))
+    old, strides, sizes = ([s.number(3 + part * spatial + axis) for axis in range(spatial)] for part in range(3))
+    taps = [s.value(window.kernel, "u32") for window in windows]
+    s.exact = False
+    with s.groups(s.rows * s.cols) as group:
+        across = group / s.rows
+        down = group - across * s.rows
+        tiles = (area + (height - 1)) / height
+        rest = down / tiles
+        first = (down - rest * tiles) * height
+        image = rest / groups
+        which = rest - image * groups
+        lane = s.lane()
+        pixels = [unravelled(s.least(first + row, area - 1), sizes) for row in rows_of_lane(s, height)]
+        base = image * image_step + which * (depth // volume) * channel_step
+        channels = [(across * columns + at) * s.local_size + lane for at in range(columns)]
+        begins = [(which * own + s.least(channel, own - 1)) * depth for channel in channels]
+        sums = [[s.variable(out.kind, 0) for _ in channels] for _ in range(height)]
+
+        def of_pixels(k: ShaderValue, count: int) -> Sequence[Sequence[ShaderValue]]:
+            return [elements_at(k + at) for at in range(count)]
+
+        def elements_at(k: ShaderValue) -> list[ShaderValue]:
+            channel = k / volume
+            tap, begin = unravelled(k - channel * volume, taps), base + channel * channel_step
+            found = [_tap(s, windows, pixel, tap, old, strides) for pixel in pixels]
+            return [
+                s.select(inside, x.load(s.select(inside, begin + at, s.value(0, "u32"))), 0) for inside, at in found
+            ]
+
+        def of_channels(k: ShaderValue, count: int) -> Sequence[Sequence[ShaderValue]]:
+            if in_fours(depth):
+                return list(zip(*(weights.quad(begin + k) for begin in begins), strict=True))
+            return [[weights.load(begin + k + at) for begin in begins] for at in range(count)]
+
+        add_products(s, sums, depth, of_pixels, of_channels, whole=in_fours(depth))
+        elements: list[ResultElement] = []
+        for at, line in enumerate(sums):
+            for total, channel in zip(line, channels, strict=True):
+                inside = (first + at < area) & (channel < own)
+                number = which * own + s.least(channel, own - 1)
+                whole = total.get() if bias is None else total.get() + bias.load(number)
+                place = (image * (groups * own) + number) * area + first + at
+                elements.append(ResultElement(inside, place, whole))
+        s.hand_on(elements)
 
 
 def write_conv(

@@ -1,8 +1,9 @@
 """Matrix products, of matrices as they lie.
 
-Two ways, by how the right side lies. Lanes along the columns: each keeps the sums of some rows and columns, and the
-left side is loaded once for the subgroup and handed from lane to lane. Lanes along the depth, where that is how the
-right side lies in memory: each keeps a part of the same sums, which are joined at the end.
+Where the device is best at tiles, or at blocks, these. Else two ways, by how the right side lies. Lanes along the
+columns: each keeps the sums of some rows and columns, and the left side is loaded once for the subgroup and handed from
+lane to lane. Lanes along the depth, where that is how the right side lies in memory: each keeps a part of the same
+sums, which are joined at the end.
 """
 
 from __future__ import annotations
@@ -12,16 +13,20 @@ from itertools import product
 
 from assay.ir import dims
 from assay.ir.dims import Dim
+from assay.ir.dtypes import f32
 from assay.ir.graph import Node
 from assay.targets.shared.planner import Planner
 from assay.targets.shared.products import matrices
 from assay.targets.shared.views import View
 from assay.targets.vulkan import scalar
 from assay.targets.vulkan.code import ShaderValue
+from assay.targets.vulkan.kernels.blocks import INVOCATIONS, SIDE, Side, add_blocks, has_blocks, is_large, own_lines
 from assay.targets.vulkan.kernels.elements import NUMBERS
 from assay.targets.vulkan.kernels.handing import along
+from assay.targets.vulkan.kernels.tiles import HEIGHT, QUAD, add_products, has_tiles, in_fours, rows_of_lane
+from assay.targets.vulkan.planning import profile_of
 from assay.targets.vulkan.registry import emits
-from assay.targets.vulkan.shader import ResultElement, Shader
+from assay.targets.vulkan.shader import ResultElement, Shader, TensorOperand
 from assay.targets.vulkan.storage import rounded
 from assay.targets.vulkan.templates import template
 
@@ -43,6 +48,12 @@ def matmul(p: Planner, node: Node) -> None:
 
 def multiply(p: Planner, x: View, y: View, out: View) -> None:
     """Plan a product of matrices with two batch axes."""
+    if x.dtype is f32 and y.dtype is f32 and has_tiles(profile_of(p)):
+        _multiply_tiles(p, x, y, out)
+        return
+    if x.dtype.is_float and has_blocks(profile_of(p)) and is_large(x.shape[2], y.shape[3]):
+        _multiply_blocks(p, x, y, out)
+        return
     rows, columns, depth = x.shape[2], y.shape[3], x.shape[3]
     batch = dims.product(x.shape[:2])
     few = isinstance(columns, int) and columns < _FEW
@@ -57,6 +68,48 @@ def multiply(p: Planner, x: View, y: View, out: View) -> None:
         kernel = template(write_broad, kinds, 12, by_group=True, lane_columns=each, height=height, each=each)
     numbers = [rows, columns, depth, x.shape[1], *x.strides, *y.strides]
     p.step(kernel, [x, y, out], numbers, rows=batch * rows, cols=columns, col_grain=_DEEP, takes_epilogue=True)
+
+
+def _multiply_tiles(p: Planner, x: View, y: View, out: View) -> None:
+    """Both sides are read four elements at a time where these lie side by side, the right one along either axis."""
+    rows, columns, depth = x.shape[2], y.shape[3], x.shape[3]
+    left = x.strides[3] == 1 and in_fours(depth, x.offset, *x.strides[:3])
+    right = "single"
+    if y.strides[3] == 1 and in_fours(columns, y.offset, *y.strides[:3]):
+        right = "columns"
+    elif y.strides[2] == 1 and in_fours(depth, y.offset, *y.strides[:2], y.strides[3]):
+        right = "depth"
+    kernel = template(
+        write_tiles,
+        [x.dtype, y.dtype, out.dtype],
+        12,
+        by_group=True,
+        lane_columns=QUAD,
+        height=_height(rows, HEIGHT),
+        texels=(QUAD if left else 1, 1 if right == "single" else QUAD),
+        left=left,
+        right=right,
+        whole=in_fours(depth),
+    )
+    numbers = [rows, columns, depth, x.shape[1], *x.strides, *y.strides]
+    p.step(kernel, [x, y, out], numbers, rows=dims.product(x.shape[:2]) * rows, cols=columns, takes_epilogue=True)
+
+
+def _multiply_blocks(p: Planner, x: View, y: View, out: View) -> None:
+    rows, columns, depth = x.shape[2], y.shape[3], x.shape[3]
+    kernel = template(
+        write_blocks,
+        [x.dtype, y.dtype, out.dtype],
+        12,
+        by_group=True,
+        height=SIDE,
+        invocations=INVOCATIONS,
+        left=x.strides[2] == 1,
+        right=y.strides[3] == 1,
+    )
+    numbers = [rows, columns, depth, x.shape[1], *x.strides, *y.strides]
+    batch = dims.product(x.shape[:2])
+    p.step(kernel, [x, y, out], numbers, rows=batch * rows, cols=columns, col_grain=SIDE, takes_epilogue=True)
 
 
 def _height(rows: Dim, most: int) -> int:
@@ -94,6 +147,19 @@ class _Grid:
     def right_column(self, column: ShaderValue) -> ShaderValue:
         """Where a column of the right side begins; beyond the last, that one."""
         return self._y_base + self.s.least(column, self.columns - 1) * self._y[3]
+
+    def sides(self, x: TensorOperand, y: TensorOperand, left: bool, right: bool) -> tuple[Side, Side]:
+        """Both sides of a block, from its first row and column on; whether rows, and columns, lie side by side."""
+        row, column = self.first, self.across * SIDE
+        begins = self._x_base + row * self._x[2], self._y_base + column * self._y[3]
+        return (
+            Side(x, begins[0], self.rows - row, self._x[2], self._x[3], left),
+            Side(y, begins[1], self.columns - column, self._y[3], self._y[2], right),
+        )
+
+    def right_begin(self) -> ShaderValue:
+        """Where the right side begins."""
+        return self._y_base
 
     def along_left(self, k: ShaderValue) -> ShaderValue:
         """How far an element of a row lies from its begin."""
@@ -135,6 +201,53 @@ def write_broad(s: Shader, *, each: int, height: int = 1) -> None:
         places = product([grid.first + at for at in range(height)], columns)
         found = (total.get() for line in sums for total in line)
         s.hand_on([_element(s, grid, *place, each) for place, each in zip(places, found, strict=True)])
+
+
+def write_tiles(s: Shader, *, left: bool, right: str, whole: bool, height: int = 1) -> None:
+    """Tiles of sums; `left` and `right` say how elements lie side by side, `whole` that the depth is in fours."""
+    x, y, out = s.operands
+    s.exact = False
+    with s.groups(s.rows * s.cols) as group:
+        grid, lane = _Grid(s, group, height), s.lane()
+        rows = [grid.left_row(grid.first + row) for row in rows_of_lane(s, height)]
+        first = (grid.across * s.local_size + lane) * QUAD
+        columns = [first + at for at in range(QUAD)]
+        if right != "columns":
+            columns = [(grid.across * QUAD + at) * s.local_size + lane for at in range(QUAD)]
+        begins = [grid.right_column(column) for column in columns]
+        quads = grid.right_begin() + s.least(first, grid.columns - QUAD)
+        sums = [[s.variable(out.kind, 0) for _ in columns] for _ in range(height)]
+
+        def of_rows(k: ShaderValue, count: int) -> Sequence[Sequence[ShaderValue]]:
+            if left:
+                return list(zip(*(x.quad(row + k) for row in rows), strict=True))
+            return [[x.load(row + grid.along_left(k + at)) for row in rows] for at in range(count)]
+
+        def of_columns(k: ShaderValue, count: int) -> Sequence[Sequence[ShaderValue]]:
+            if right == "depth":
+                return list(zip(*(y.quad(begin + k) for begin in begins), strict=True))
+            steps = [grid.along_right(k + at) for at in range(count)]
+            if right == "columns":
+                return [y.quad(quads + step) for step in steps]
+            return [[y.load(begin + step) for begin in begins] for step in steps]
+
+        add_products(s, sums, grid.depth, of_rows, of_columns, whole=whole)
+        places = product([grid.first + at for at in range(height)], columns)
+        found = (total.get() for line in sums for total in line)
+        s.hand_on([_element(s, grid, *place, each) for place, each in zip(places, found, strict=True)])
+
+
+def write_blocks(s: Shader, *, left: bool, right: bool, height: int = 1) -> None:
+    """Blocks of sums; `left` and `right` say whether the rows, and the columns, lie side by side."""
+    x, y, _ = s.operands
+    s.exact = False
+    with s.groups(s.rows * s.cols) as group:
+        grid = _Grid(s, group, height)
+        found = add_blocks(s, *grid.sides(x, y, left, right), grid.depth)
+        down, across = own_lines(s)
+        places = product([grid.first + line for line in down], [grid.across * SIDE + line for line in across])
+        sums = (total for row in found for total in row)
+        s.hand_on([_element(s, grid, *place, each) for place, each in zip(places, sums, strict=True)])
 
 
 def write_deep(s: Shader, *, height: int = 1) -> None:
