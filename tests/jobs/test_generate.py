@@ -22,8 +22,9 @@ from assay.jobs.job import JobGraph, read_job, read_text  # noqa: E402
 from assay.jobs.models import JobModel, ModelState, StateCache  # noqa: E402
 from assay.jobs.search import search_job  # noqa: E402
 from assay.jobs.tokenizers import Tokenizer  # noqa: E402
+from assay.runtime.device_tensors import DeviceTensor  # noqa: E402
 from assay.runtime.options import SessionOptions  # noqa: E402
-from assay.runtime.targets import default_target  # noqa: E402
+from assay.runtime.targets import default_target, probe_target  # noqa: E402
 from assay.targets.budget import Budget  # noqa: E402
 
 PROMPT = "The quick brown fox"
@@ -140,6 +141,35 @@ def test_beams_are_those_of_transformers(
     assert tokens == expected[: len(tokens)]
     assert set(expected[len(tokens) :]) <= {stop}
     assert tokens != world.expected(PROMPT, len(tokens))
+
+
+def test_states_stay_on_the_device_that_made_them(world: World) -> None:
+    if not probe_target("vulkan").present:
+        pytest.skip("there is no device with Vulkan")
+    model = world.model("vulkan")
+    moved: list[int] = []
+
+    def note(count: int) -> None:
+        taken = model.session.transfers
+        moved.append(-1 if taken is None else taken.bytes)
+
+    found = world.job(Sampling(most=12)).run(world.given(model, progress=note))
+    assert found["tokens"].tolist() == world.expected(PROMPT, 12)
+    scores = 4 * world.tokenizer.vocabulary
+    assert all(scores <= each < scores + 4096 for each in moved), "tokens go there, scores come back, and no cache does"
+    longer = PROMPT + found["text"].item()
+    expected = world.job(Sampling(most=4)).run(world.given(world.model(), longer))["tokens"].tolist()
+    assert world.job(Sampling(most=4)).run(world.given(model, longer))["tokens"].tolist() == expected
+    kept = list(model.cache._states.values())[-1]
+    assert all(isinstance(value, DeviceTensor) for value in kept.values.values())
+    key = kept.values["layers.0.key"]
+    assert key.shape == np.asarray(key).shape
+    with pytest.raises(BadFeed, match="dims"):
+        model.session.run(
+            {"tokens": np.zeros((2, 1), np.int64), **kept.values, "layers.0.key": np.zeros(3, np.float32)}
+        )
+    with pytest.raises(BadFeed, match="batch"):
+        model.session.run({"tokens": np.zeros((2, 1), np.int64), **kept.values})
 
 
 # --- stops and streams

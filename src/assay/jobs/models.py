@@ -99,7 +99,8 @@ class JobModel:
 
     def for_run(self, budget: Budget | None, watched: Mapping[str, Callable[[Any], None]]) -> JobModel:
         """The same model, whose calls have this budget and tell of values in it by their names."""
-        self.session.observable(watched)
+        if watched:
+            self.session.observable(watched)
         mine = copy(self)
         mine._budget, mine._watched = budget, watched
         return mine
@@ -138,7 +139,7 @@ class JobModel:
         if self._watched:
             for name, value in self.session.observe(feeds, self._watched).items():
                 self._watched[name](value)
-        return self.session.run(feeds, budget=self._budget)
+        return self.session.run(feeds, keep=self.states, budget=self._budget)
 
     def _feeds(self, given: Sequence[Any]) -> dict[str, Any]:
         if len(given) != len(self.inputs):
@@ -162,8 +163,9 @@ class JobModel:
 
 def reordered(state: ModelState, rows: Array) -> ModelState:
     """A state whose rows are those of another one, some of them several times. The only row of one stands for all."""
-    return ModelState({name: value[np.minimum(rows, len(value) - 1)] for name, value in state.values.items()})
+    arrays = {name: np.asarray(value) for name, value in state.values.items()}
+    return ModelState({name: array[np.minimum(rows, len(array) - 1)] for name, array in arrays.items()})
 
 
-def _front(value: Array, axis: int, count: int) -> Array:
-    return np.ascontiguousarray(value[(slice(None),) * axis + (slice(count),)])
+def _front(value: Any, axis: int, count: int) -> Array:
+    return np.ascontiguousarray(np.asarray(value)[(slice(None),) * axis + (slice(count),)])

@@ -15,9 +15,10 @@ from assay.ir.dims import Dim, evaluate
 from assay.ir.dtypes import Array, is_array
 from assay.ir.graph import Graph, Value
 from assay.ir.types import TensorType, symbol_axes
+from assay.runtime.device_tensors import fetched
 from assay.runtime.partition import Plan
 from assay.runtime.program import Program
-from assay.runtime.runs import ProgramRun
+from assay.runtime.runs import NOTHING_KEPT, Kept, ProgramRun
 from assay.runtime.transfers import Ledger
 from assay.targets.base import Buckets, Observer, ProgramNote
 from assay.targets.budget import Allowance
@@ -133,6 +134,7 @@ class PaddedProgram:
         self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
     ) -> ProgramRun:
         """Start a run of inputs that were padded."""
+        inputs = fetched(inputs)
         run = self._program.submit(self._padding.padded_inputs(inputs), observer, allowance)
         sizes = self._padding.sizes(inputs)
         return _CroppedRun(run, [_shape_at(value, sizes) for value in self._wanted])
@@ -150,8 +152,8 @@ class _CroppedRun:
     def __init__(self, run: ProgramRun, shapes: Sequence[tuple[int, ...] | None]) -> None:
         self._run, self._shapes = run, shapes
 
-    def outputs(self) -> tuple[Any, ...]:
-        """The outputs in their true sizes."""
+    def outputs(self, kept: Kept = NOTHING_KEPT) -> tuple[Any, ...]:
+        """The outputs in their true sizes, which are cut out on the host."""
         return tuple(map(_cropped, self._run.outputs(), self._shapes))
 
     @property

@@ -14,6 +14,7 @@ from assay.ir.dims import UNKNOWN, Expr, bounds
 from assay.ir.dtypes import Array, DType, read_only
 from assay.ir.graph import Graph
 from assay.ir.types import MapType, OptionalType, SequenceType, TensorType, Type
+from assay.runtime.device_tensors import DeviceTensor
 
 
 class UnequalDims(BadFeed):
@@ -63,6 +64,11 @@ def _fitted(name: str, given: Any, kind: Type, bound: dict[str, tuple[int, str]]
             raise BadFeed(f"the input '{name}' takes a dictionary, got {type(given).__name__}")
         return given  # pyright: ignore[reportUnknownVariableType]
     if not isinstance(kind, TensorType):
+        return given
+    if isinstance(given, DeviceTensor):
+        if given.dtype != kind.dtype.numpy:
+            raise BadFeed(f"the input '{name}' is {given.dtype}, the model takes {kind.dtype}")
+        _check_shape(name, given, kind, bound)
         return given
     array = _array(name, given, kind.dtype)
     _check_shape(name, array, kind, bound)
@@ -119,7 +125,7 @@ def _check_range(name: str, axis: int, size: int, dim: Expr) -> None:
         raise BadFeed(f"dim {axis} of the input '{name}' is {size}, the model takes {allowed}")
 
 
-def _check_shape(name: str, array: Array, kind: TensorType, bound: dict[str, tuple[int, str]]) -> None:
+def _check_shape(name: str, array: Array | DeviceTensor, kind: TensorType, bound: dict[str, tuple[int, str]]) -> None:
     if kind.shape is None:
         return
     if array.ndim != len(kind.shape):

@@ -12,6 +12,7 @@ from typing import Any
 from assay.errors import CompileFailed
 from assay.ir.dtypes import is_array
 from assay.ir.graph import Graph, Node, Value
+from assay.runtime.device_tensors import fetched
 from assay.runtime.explanation import all_placements
 from assay.runtime.partition import Plan, Segment, without
 from assay.runtime.placement import Placement, Refusal
@@ -119,6 +120,7 @@ class Program:
         values = [*inputs, *self._fixed]
         if self._has_devices:
             return DeviceRun(self._compiled, values, self._outputs, observer, allowance, self.damaged)
+        values = fetched(values)
         around = 0 if allowance is None else allowance.held
         peak: int | None = 0
         for each in self._compiled:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
 
 from assay.errors import OutOfMemory
 from assay.ir.graph import Graph
+from assay.runtime.device_tensors import DeviceTensor
 from assay.runtime.transfers import HOST, Ledger, Metered, Transfer
 from assay.targets.base import Device, Executable, Observer, Run
 from assay.targets.budget import Allowance
+
+Kept: TypeAlias = Mapping[int, tuple[np.dtype[Any], tuple[int, ...]]]
+"""The outputs that stay on devices, by their places, with what they are."""
+NOTHING_KEPT: Kept = {}
 
 
 @dataclass(slots=True)
@@ -30,8 +37,9 @@ class CompiledSegment:
 class ProgramRun(Protocol):
     """A run of a program that was started."""
 
-    def outputs(self) -> tuple[Any, ...]:
-        """Wait for the program's outputs. Raises what went wrong in the run."""
+    def outputs(self, kept: Kept = NOTHING_KEPT) -> tuple[Any, ...]:
+        """Wait for the program's outputs. Raises what went wrong in the run. Those in `kept` stay on the device that
+        made them, if one did."""
         ...
 
     @property
@@ -55,7 +63,7 @@ class HostRun:
     def __init__(self, outputs: tuple[Any, ...], peak_bytes: int | None) -> None:
         self._outputs, self.peak_bytes = outputs, peak_bytes
 
-    def outputs(self) -> tuple[Any, ...]:
+    def outputs(self, kept: Kept = NOTHING_KEPT) -> tuple[Any, ...]:
         """The outputs, which are there."""
         return self._outputs
 
@@ -87,7 +95,7 @@ class DeviceRun:
         while self._left and not any(self._homes.waits(at, self._left[-1]) for at in self._left[-1].reads):
             self._submit(self._left.pop())
 
-    def outputs(self) -> tuple[Any, ...]:
+    def outputs(self, kept: Kept = NOTHING_KEPT) -> tuple[Any, ...]:
         """Submit what is left, and wait."""
         with self._lock:
             while self._left:
@@ -95,7 +103,7 @@ class DeviceRun:
             if self._outputs is None:
                 for run in self._runs:
                     run.wait()
-                self._outputs = tuple([self._homes.at(place, HOST, None) for place in self._wanted])
+                self._outputs = tuple([self._handed(at, place, kept) for at, place in enumerate(self._wanted)])
             return self._outputs
 
     @property
@@ -104,6 +112,11 @@ class DeviceRun:
         taken = [run.peak_bytes for run in self._runs]
         known = [each for each in taken if each is not None]
         return max(known, default=0) if len(known) == len(taken) else None
+
+    def _handed(self, at: int, place: int, kept: Kept) -> Any:
+        """Output number `at`: where it was made, if it is kept there, else in host memory."""
+        stays = self._homes.on_device(place, kept[at]) if at in kept else None
+        return self._homes.at(place, HOST, None) if stays is None else stays
 
     def _submit(self, segment: CompiledSegment) -> None:
         try:
@@ -123,15 +136,31 @@ class _Homes:
     """Where the values of a run are: in the host's memory, on devices, or both once they were moved."""
 
     def __init__(self, values: Sequence[Any], ledger: Ledger, damaged: list[Transfer] | None) -> None:
-        self._forms: list[dict[str, Any]] = [{HOST: value} for value in values]
+        self._forms: list[dict[str, Any]] = [
+            {value.target: value.buffer} if isinstance(value, DeviceTensor) else {HOST: value} for value in values
+        ]
         self._devices: dict[str, Metered] = {}
+        self._memory: dict[str, Device] = {
+            each.target: each.device for each in values if isinstance(each, DeviceTensor)
+        }
         self._ledger, self._damaged = ledger, damaged
+        for target, device in self._memory.items():
+            self._devices[target] = Metered(device, target, ledger, damaged)
 
     def put(self, place: int, value: Any, target: str, device: Device | None) -> None:
         """Keep what a segment made, where it made it."""
         self._forms[place] = {HOST if device is None else target: value}
         if device is not None and target not in self._devices:
+            self._memory[target] = device
             self._devices[target] = Metered(device, target, self._ledger, self._damaged)
+
+    def on_device(self, place: int, shape: tuple[np.dtype[Any], tuple[int, ...]]) -> DeviceTensor | None:
+        """A value that a device has and the host has not, as it lies there."""
+        forms = self._forms[place]
+        target = next((name for name in forms if name != HOST), None)
+        if HOST in forms or target is None:
+            return None
+        return DeviceTensor(target, self._memory[target], forms[target], *shape)
 
     def free(self, place: int) -> None:
         """Forget a value that nobody reads any more."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,8 @@ import numpy as np
 from assay.errors import BadArgument, NotFound, hint_for
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value
+from assay.ir.types import TensorType
+from assay.runtime.device_tensors import run_shapes
 from assay.runtime.explanation import Explanation, explained_nodes, op_name
 from assay.runtime.feeds import check_feeds, place_of
 from assay.runtime.options import SessionOptions as SessionOptions
@@ -20,7 +22,7 @@ from assay.runtime.partition import transferred_bytes
 from assay.runtime.pipeline import ModelPrograms, Runnable, placed
 from assay.runtime.program import Program
 from assay.runtime.results import handed_out
-from assay.runtime.runs import ProgramRun
+from assay.runtime.runs import NOTHING_KEPT, Kept, ProgramRun
 from assay.runtime.settings import Interface, Settings
 from assay.runtime.targets import make_chain
 from assay.runtime.transfers import Ledger
@@ -146,6 +148,7 @@ class Session:
         feeds: Mapping[str, Any],
         outputs: Sequence[str] | None = None,
         *,
+        keep: Collection[str] = (),
         budget: Budget | None = None,
         observer: Observer | None = None,
     ) -> dict[str, Any]:
@@ -153,12 +156,13 @@ class Session:
 
         An input that the model changes in place is changed: the array that was fed gets the new content. A run that
         uses up its budget ends with RunStopped or OutOfMemory and changes nothing; the session can be used again.
-        `observer` is called for every node.
+        `observer` is called for every node. Outputs in `keep` stay on the device that made them, if one did
+        (`DeviceTensor`): they can be fed to the next run.
         """
         names = self.output_names if outputs is None else tuple(outputs)
         wanted = None if names == self.output_names else self._checked_names(names, self.output_names, "output")
         if not self.memory.renewals:
-            by_name = self._results(self._given(feeds), budget, observer)
+            by_name = self._results(self._given(feeds), budget, observer, keep)
         else:
             with self._running:
                 by_name = self._renewed(feeds, budget, observer)
@@ -276,11 +280,26 @@ class Session:
     def _given(self, feeds: Mapping[str, Any]) -> list[Any]:
         return check_feeds(self.source, {**self.state, **feeds})
 
-    def _results(self, given: Sequence[Any], budget: Budget | None, observer: Observer | None) -> dict[str, Any]:
-        run = self._chosen(given).submit(given, observer, None if budget is None else budget.begin())
-        results = run.outputs()
+    def _results(
+        self, given: Sequence[Any], budget: Budget | None, observer: Observer | None, keep: Collection[str] = ()
+    ) -> dict[str, Any]:
+        program = self._chosen(given)
+        run = program.submit(given, observer, None if budget is None else budget.begin())
+        results = run.outputs(self._kept(program, given, keep) if keep else NOTHING_KEPT)
         self._taken = run.peak_bytes, run.transfers
         return self._finished(results)
+
+    def _kept(self, program: Runnable, given: Sequence[Any], keep: Collection[str]) -> Kept:
+        """The outputs that may stay on devices: those whose sizes are known before they are looked at."""
+        graph = program.plan.graph
+        kinds = [value.type for value in graph.outputs]
+        shapes = run_shapes(kinds, [value.type for value in graph.inputs], given)
+        named = zip(self.source.output_names, kinds, shapes, strict=True)
+        return {
+            at: (kind.dtype.numpy, shape)
+            for at, (name, kind, shape) in enumerate(named)
+            if name in keep and shape is not None and isinstance(kind, TensorType)
+        }
 
     def _finished(self, results: Sequence[Any]) -> dict[str, Any]:
         return dict(zip(self.source.output_names, handed_out(results), strict=True))
