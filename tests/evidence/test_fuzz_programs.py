@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 import torch
 
@@ -214,3 +215,36 @@ def test_what_rounding_may_do_is_a_share_of_the_largest_element() -> None:
     near, far = value + np.float32(0.01), value + np.float32(1.0)
     assert not onnx_verdict.difference(case, {name: near}, {name: value}, [name])
     assert onnx_verdict.difference(case, {name: far}, {name: value}, [name])
+
+
+class NearlyEqual:
+    """A model whose difference is all rounding, fed once."""
+
+    ops = ("Mul", "Sub")
+    outputs = ("y",)
+    feeds = ({"x": np.array([1 / 3, 1.0], np.float32)},)
+
+    def proto(self) -> Any:
+        body = "t = Mul (x, a) u = Sqrt (t) v = Mul (u, u) y = Sub (v, t)"
+        text = f"g (float[2] x) => (float[2] y) <float[1] a = {{3}}> {{ {body} }}"
+        return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]>{text}')
+
+
+def test_results_may_differ_by_what_rounding_moves() -> None:
+    case: Any = NearlyEqual()
+    noise = onnx_verdict.noise_floors(case, 0)
+    floor = noise["y"]
+    assert 0 < floor.max() < 1e-6
+    exact, rare = {"y": np.zeros(2, np.float32)}, np.array([1e-3, 1e-3])
+    for times, agree in ((8, True), (100, False)):
+        off = {"y": (times * rare).astype(np.float32)}
+        assert (onnx_verdict.difference(case, off, exact, noise={"y": rare}) == "") is agree
+    assert onnx_verdict.difference(case, off, exact)
+
+
+def test_where_rounding_decides_whether_there_is_a_number_nothing_is_said() -> None:
+    case: Any = NearlyEqual()
+    found, exact = {"y": np.array([np.nan, 1], np.float32)}, {"y": np.ones(2, np.float32)}
+    assert onnx_verdict.difference(case, found, exact)
+    assert not onnx_verdict.difference(case, found, exact, noise={"y": np.array([np.inf, 0])})
+    assert onnx_verdict.difference(case, found, exact, noise={"y": np.array([0, np.inf])})

@@ -26,7 +26,7 @@ def is_empty_mean(attrs: Attrs, inputs: Inputs) -> bool:
 
 
 def has_empty_images(attrs: Attrs, inputs: Inputs) -> bool:
-    return inputs[0].shape[0] > 0 and 0 in inputs[0].shape[2:]
+    return inputs[0].shape[0] > 0 and 0 in inputs[0].shape[1:]
 
 
 def is_infinite_where_unlimited(attrs: Attrs, inputs: Inputs) -> bool:

@@ -20,8 +20,19 @@ from assay.ir.dtypes import Array
 
 OUTVOTED = "evaluator alone"
 """The status of a model on which onnxruntime agrees, and the reference evaluator does not."""
-_FINE = ("pass", "no peer")
+ILL = "ill-conditioned"
+"""The status of a model on which targets or peers differ by no more than runs of the oracle that round otherwise."""
+_EXACT, *_ROUNDING = "reference:precise", "reference:exact", "reference:decomposed"
+"""The oracle in f64, and two ways in which it rounds: after each op, and after each of those that it consists of."""
+_FLOORS = 16.0
+"""An error of this many noise floors is rounding."""
+_FINE = ("pass", "no peer", ILL)
+_DIFFERS = ("wrong", "split")
 _QUANTISED = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul", "QLinearConv")
+
+
+Noise = Mapping[str, Array]
+"""For outputs that are floats, how far rounding moves each element."""
 
 
 @dataclass(frozen=True)
@@ -174,17 +185,21 @@ def _applies(row: Deviation, node: Made, growth: Growth) -> bool:
 
 
 def _verdict(case: OnnxCase, target: str, said: Mapping[str, Sequence[Said]], targets: Sequence[str]) -> JudgedModel:
-    checked = outvoted = False
+    checked = outvoted = noisy = False
     for feed, growth in enumerate(case.growths):
         peers = _counting(case, growth, {name: said[name][feed] for name in PEERS})
         mine = said[target][feed]
         others = [said[other][feed] for other in targets if other != target]
         found = _typed(mine) or _against_targets(case, mine, others) or _against_peers(case, mine, peers)
+        if found is not None and found[0] in _DIFFERS and mine.results is not None:
+            noise = noise_floors(case, feed)
+            if not (_against_targets(case, mine, others, noise) or _against_peers(case, mine, peers, noise)):
+                found, noisy = None, True
         if found is not None and found[0] != OUTVOTED:
             return JudgedModel(*found, feed)
         outvoted = outvoted or found is not None
         checked = checked or bool(peers)
-    return JudgedModel(OUTVOTED if outvoted else "pass" if checked else "no peer")
+    return JudgedModel(ILL if noisy else OUTVOTED if outvoted else "pass" if checked else "no peer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +229,9 @@ def _typed(mine: Said) -> tuple[str, str] | None:
     return "untyped error", summary(mine.error)
 
 
-def _against_peers(case: OnnxCase, mine: Said, peers: Mapping[str, _Peer]) -> tuple[str, str] | None:
+def _against_peers(
+    case: OnnxCase, mine: Said, peers: Mapping[str, _Peer], noise: Noise | None = None
+) -> tuple[str, str] | None:
     raised = {name: peer.said.error for name, peer in peers.items() if peer.said.error is not None}
     able = [name for name, peer in peers.items() if peer.whole and peer.said.error is None]
     if mine.error is not None:
@@ -223,14 +240,16 @@ def _against_peers(case: OnnxCase, mine: Said, peers: Mapping[str, _Peer]) -> tu
         if ORT not in raised:  # the evaluator fails on much that it has not
             return None
         return "wrong", "gives a result where " + ", ".join(f"{n} says {summary(e)}" for n, e in raised.items())
-    found = [_voted(case, name, mine, peers) for name in case.outputs]
+    found = [_voted(case, name, mine, peers, noise) for name in case.outputs]
     return min((each for each in found if each is not None), key=lambda each: each[0] == OUTVOTED, default=None)
 
 
-def _voted(case: OnnxCase, output: str, mine: Said, peers: Mapping[str, _Peer]) -> tuple[str, str] | None:
+def _voted(
+    case: OnnxCase, output: str, mine: Said, peers: Mapping[str, _Peer], noise: Noise | None
+) -> tuple[str, str] | None:
     """What peers say of one output."""
     told = {
-        name: difference(case, mine.results, peer.said.results, [output])
+        name: difference(case, mine.results, peer.said.results, [output], noise)
         for name, peer in peers.items()
         if peer.said.results is not None and output in peer.outputs
     }
@@ -244,27 +263,60 @@ def _voted(case: OnnxCase, output: str, mine: Said, peers: Mapping[str, _Peer]) 
     return "wrong", against
 
 
-def _against_targets(case: OnnxCase, mine: Said, others: Sequence[Said]) -> tuple[str, str] | None:
+def _against_targets(
+    case: OnnxCase, mine: Said, others: Sequence[Said], noise: Noise | None = None
+) -> tuple[str, str] | None:
     """Targets agree with each other, in refusing too."""
     for other in others:
         if (mine.error is None) != (other.error is None):
             return "wrong", f"targets: {summary(mine.error or other.error or Exception())} on one alone"
-        if mine.results is not None and (text := difference(case, mine.results, other.results or {})):
+        if mine.results is not None and (text := difference(case, mine.results, other.results or {}, noise=noise)):
             return "wrong", f"targets: {text}"
     return None
 
 
 def difference(
-    case: OnnxCase, mine: Mapping[str, Any] | None, theirs: Mapping[str, Any], outputs: Sequence[str] | None = None
+    case: OnnxCase,
+    mine: Mapping[str, Any] | None,
+    theirs: Mapping[str, Any],
+    outputs: Sequence[str] | None = None,
+    noise: Noise | None = None,
 ) -> str:
     """How results differ by more than rounding, of all outputs or of some; empty if they do not."""
     step = 1.0 if any(op in _QUANTISED for op in case.ops) else 0.0
     for name in case.outputs if outputs is None else outputs:
         first, second = (mine or {}).get(name), theirs.get(name)
-        found = closeness(_plain(first), _plain(second), relative=0.0, absolute=_allowed(second, step))
+        floor = (noise or {}).get(name, 0.0)
+        allowed = _allowed(second, step) + _FLOORS * np.nan_to_num(floor, posinf=0.0)
+        where = np.isfinite(floor) if isinstance(floor, np.ndarray) else None
+        found = closeness(_plain(first), _plain(second), relative=0.0, absolute=allowed, where=where)
         if not found.ok:
             return f"{name}: {found}"
     return ""
+
+
+def noise_floors(case: OnnxCase, feed: int) -> Noise:
+    """How far rounding moves each element of the results that are floats: the farther of two ways of the oracle from
+    what it computes in f64. Infinite where it decides whether there is a number at all."""
+    model = case.proto().SerializeToString()
+    exact, *rounded = (_asked(name, model, case, lambda what: None)[feed].results for name in (_EXACT, *_ROUNDING))
+    runs = [each for each in rounded if each is not None]
+    if exact is None or not runs:
+        return {}
+    floats = {name: value for name, value in exact.items() if _is_float(value)}
+    with np.errstate(all="ignore"):
+        return {name: np.max([_moved(run[name], value) for run in runs], 0) for name, value in floats.items()}
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and dtypes.of(cast(Array, value)).is_float
+
+
+def _moved(rounded: Array, exact: Array) -> Array:
+    first, second = rounded.astype(np.float64), exact.astype(np.float64)
+    same = (first == second) | (np.isnan(first) & np.isnan(second))
+    distance = np.abs(first - second)
+    return np.where(same, 0.0, np.where(np.isfinite(distance), distance, np.inf))
 
 
 def _plain(value: Any) -> Any:

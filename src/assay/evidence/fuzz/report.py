@@ -21,9 +21,10 @@ def normal(message: str) -> str:
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with how many are done, and how many there will be."""
 
-GOOD = ("pass", "no graph", "no peer", "torch", "kink", "evaluator alone")
+GOOD = ("pass", "no graph", "no peer", "torch", "kink", "evaluator alone", "ill-conditioned")
 """Statuses that are no findings: right; nothing was compiled; nobody else can run it; torch itself is at fault;
-rounding decides a choice; onnxruntime agrees and onnx's reference evaluator alone does not."""
+rounding decides a choice; onnxruntime agrees and onnx's reference evaluator alone does not; rounding moves results by
+as much."""
 
 
 @dataclass(frozen=True, slots=True)
