@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from assay.ir import dtypes
+from assay.ir.dims import eq
 from assay.ir.dtypes import DType
 
 if TYPE_CHECKING:
@@ -34,6 +35,15 @@ def scalar_size(b: Builder, x: Any, axis: int, dtype: DType = dtypes.i64) -> Any
     """The size of an axis as a scalar of `dtype`."""
     size = b.size(x, axis)
     return b.constant(size, dtype) if isinstance(size, int) else converted(b, b.reshape(size, []), dtype)
+
+
+def sized(b: Builder, x: Any, *like: tuple[Any, int]) -> Any:
+    """x, each axis of which must be as long as that axis of another value: as it is where this is sure, else under the
+    shape that it must have, so that a run of other sizes is an error and nothing broadcasts."""
+    wanted = [b.dims(value)[axis] for value, axis in like]
+    if all(eq(own, size) is True for own, size in zip(b.dims(x), wanted, strict=True)):
+        return x
+    return b.reshape(x, b.vector(*(b.size(value, axis) for value, axis in like)))
 
 
 def volume(b: Builder, x: Any, *axes: int) -> Any:

@@ -14,7 +14,7 @@ from assay.ir.types import Shape
 from assay.ops.conditions import falls_short
 from assay.ops.registry import op
 from assay.ops.samples import Rng, draw, listed
-from assay.ops.shapes import axis_of, need, need_to_broadcast
+from assay.ops.shapes import axis_of, need
 
 if TYPE_CHECKING:
     from assay.ops.builder import Builder
@@ -131,7 +131,7 @@ def _scatter_dims(x: Array, positions: Array, updates: Array, *, reduction: str)
 def _scatter_shape(x: Fact, positions: Fact, updates: Fact, *, reduction: str = "none") -> list[Shape]:
     rest = _sliced(x, positions)
     if rest is not None and positions.shape is not None:
-        need_to_broadcast("the tensor of updates", updates.shape, (*positions.shape[:-1], *rest))
+        need("the tensor of updates", updates.shape, (*positions.shape[:-1], *rest))
     return [x.shape]
 
 
@@ -218,7 +218,7 @@ def _scatter_elements_shape(
     x: Fact, positions: Fact, updates: Fact, *, axis: int, reduction: str = "none"
 ) -> list[Shape]:
     _check_elements(x, positions, axis)
-    need_to_broadcast("the tensor of updates", updates.shape, positions.shape)
+    need("the tensor of updates", updates.shape, positions.shape)
     return [x.shape]
 
 

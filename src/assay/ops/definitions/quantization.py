@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from assay.ir import dtypes
+from assay.ir.dims import ceildiv
 from assay.ir.dtypes import FLOATS, TINY_FLOATS, TINY_INTEGERS, Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
-from assay.ops.conditions import falls_short
 from assay.ops.definitions.convert import cast_array
+from assay.ops.parts import sized
 from assay.ops.registry import Compute, Sample, Tolerance, op
 from assay.ops.samples import Rng, draw
 from assay.ops.shapes import axis_of, need, need_to_broadcast, with_dim
@@ -54,7 +55,8 @@ def _spread_parts(b: Builder, param: Any, x: Any, axis: int, block: int) -> Any:
         return b.reshape(param, [])
     if kind == "axis":
         return b.reshape(param, (-1, *(1,) * (rank - 1 - axis % rank)))
-    return b.gather(param, b.div(b.iota(b.reshape(b.vector(b.size(x, axis)), [])), block), axis=axis)
+    spread = b.gather(param, b.div(b.iota(b.reshape(b.vector(b.size(x, axis)), [])), block), axis=axis)
+    return sized(b, spread, *((x, each) for each in range(rank)))
 
 
 def _like_x(x: Fact, scale: Fact, zero: Fact | None = None, *, axis: int, block: int, **attrs: Any) -> list[Shape]:
@@ -63,16 +65,14 @@ def _like_x(x: Fact, scale: Fact, zero: Fact | None = None, *, axis: int, block:
         return [shape]
     if zero is not None and zero.shape is not None:
         need("the zero point", zero.shape or (1,), rows or (1,))
-    if shape is None or all(d == 1 for d in rows):
+    if shape is None or rows in ((), (1,)):
         return [shape]
     if not block or len(rows) != len(shape):
         inside = not block and -len(shape) <= axis < len(shape)
         need_to_broadcast("the scale", rows, (shape[axis] if inside else 1,))
         return [shape]
     place = axis_of(axis, len(shape))
-    need_to_broadcast("the scale", with_dim(rows, place, 1), shape)
-    if falls_short(rows[place] * block - shape[place], 0):
-        raise ValueError(f"{rows[place]} blocks of {block} do not cover axis {axis} of shape {list(shape)}")
+    need("the scale", rows, with_dim(shape, place, ceildiv(shape[place], block)))
     return [shape]
 
 

@@ -11,6 +11,7 @@ from assay.ir.dims import UNKNOWN
 from assay.ir.dtypes import FLOATS, Array, DType, boolean
 from assay.ir.facts import Fact
 from assay.ir.types import Shape, TensorType
+from assay.ops.parts import sized
 from assay.ops.registry import CORE, Compute, FactMissing, Sample, Tolerance, as_results, op
 from assay.ops.samples import Rng, draw
 from assay.ops.shapes import need
@@ -85,6 +86,7 @@ def _over_time(cell: Cell, gates: Array, lengths: Array | None, states: Sequence
 
 def over_time_parts(b: Builder, cell: Cell, gates: Any, lengths: Any, states: Sequence[Any], reverse: bool) -> Any:
     """As `_over_time`, in core ops."""
+    lengths = None if lengths is None else sized(b, lengths, (gates, 1))
 
     def step(ops: Any, index: Any, states: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
         fresh = cell(ops, ops.gather(gates, index, axis=0), *states)
@@ -153,7 +155,7 @@ def _initial(state: Array | None, x: Array, r: Array) -> Array:
 def initial_parts(b: Builder, state: Any, x: Any, r: Any) -> Any:
     """The state that a layer starts from: what is given, else zeros, as long as the last axis of `r`."""
     if state is not None:
-        return state
+        return sized(b, state, (x, 1), (r, -1))
     return b.expand(b.constant(0.0, b.dtype(x)), b.vector(b.size(x, 1), b.size(r, -1)))
 
 

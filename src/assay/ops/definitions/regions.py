@@ -15,7 +15,7 @@ from assay.ir.graph import Graph
 from assay.ir.types import Shape, TensorType, Type
 from assay.ops.conditions import differ
 from assay.ops.definitions.reduction import sort_order
-from assay.ops.parts import check_among, converted, scalar_size, volume, working
+from assay.ops.parts import check_among, converted, scalar_size, sized, volume, working
 from assay.ops.registry import Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
 from assay.ops.shapes import need
@@ -140,7 +140,7 @@ def _roi_parts(
         for axis, bins in enumerate((height, width))
     ]
     pool = _average_parts if mode == "avg" else _maximum_parts
-    return converted(b, pool(b, wide, images, axes), b.dtype(x))
+    return converted(b, pool(b, wide, sized(b, images, (rois, 0)), axes), b.dtype(x))
 
 
 def _roi_samples(rng: Rng, dtype: DType) -> Iterable[Any]:
