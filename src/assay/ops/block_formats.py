@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from enum import StrEnum
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -19,15 +20,46 @@ _SMALL, _LARGE = 32, 256
 
 
 @dataclass(frozen=True)
+class Bits:
+    """Numbers of `width` bits in a field of bytes: of each run of bytes first the lowest bits, then the next."""
+
+    field: str
+    width: int
+    run: int
+
+
+class Scaling(StrEnum):
+    """What the integers of a block are multiplied by, and what is added then."""
+
+    ONE = "one"
+    """A scale for the block."""
+    OFFSET = "offset"
+    """A scale and an offset for the block."""
+    NIBBLES = "nibbles"
+    """Parts of the block have scales and offsets to take off, of four bits each, in one byte."""
+    SIXES = "sixes"
+    """Parts have scales of six bits with a sign: low nibbles in eight bytes, the bits above in four."""
+    PAIRS = "pairs"
+    """Parts have scales and offsets to take off, of six bits each: four of each whole in the first eight bytes, the low
+    bits of the others in the last four, and their high bits above those of the first."""
+    BYTES = "bytes"
+    """Parts have scales of eight bits with a sign."""
+
+
+@dataclass(frozen=True)
 class BlockFormat:
-    """A format: its name, the number by which GGUF files call it, the elements of a block, its fields in memory, and
-    what gives the elements (blocks, elements) of an array of blocks."""
+    """A format: its name, the number by which GGUF files call it, the elements of a block and its fields in memory.
+
+    An element is an integer made of `integers`, the lowest bits first, less `middle`, scaled as `scaling` says.
+    """
 
     name: str
     code: int
     elements: int
     fields: np.dtype[Any]
-    values: Callable[[Array], Array]
+    integers: tuple[Bits, ...]
+    middle: int
+    scaling: Scaling
 
     def __str__(self) -> str:
         return self.name
@@ -36,6 +68,11 @@ class BlockFormat:
     def block_bytes(self) -> int:
         """Bytes of a block."""
         return self.fields.itemsize
+
+    def span(self, field: str) -> tuple[int, int]:
+        """Where a field of a block begins and ends."""
+        kind, start = cast(Mapping[str, Any], self.fields.fields)[field][:2]
+        return start, start + kind.itemsize
 
     def bytes_of(self, elements: int) -> int:
         """Bytes of a row of so many elements; ValueError if these are no whole blocks."""
@@ -51,16 +88,25 @@ class BlockFormat:
             return np.zeros(shape, np.float32)
         blocks = np.ascontiguousarray(packed).view(self.fields)
         with np.errstate(all="ignore"):  # a scale may be infinite or NaN in a file
-            return self.values(blocks.reshape(-1)).reshape(shape)
+            return self._values(blocks.reshape(-1)).reshape(shape)
 
+    def _values(self, blocks: Array) -> Array:
+        scales, offsets = _SCALES[self.scaling](blocks)
+        values = scales[..., None] * _wide(self._integers(blocks)).reshape(*scales.shape, -1)
+        if offsets is None:
+            return values
+        return values + offsets[..., None] if self.scaling is Scaling.OFFSET else values - offsets[..., None]
 
-def _fields(**sizes: tuple[str, int]) -> np.dtype[Any]:
-    """Fields in order, each an element type and how many there are."""
-    return np.dtype([(name, kind, (count,)) for name, (kind, count) in sizes.items()])
+    def _integers(self, blocks: Array) -> Array:
+        whole, shift = np.zeros((len(blocks), self.elements), np.uint8), 0
+        for each in self.integers:
+            whole |= _bits(blocks[each.field], each.width, each.run) << np.uint8(shift)
+            shift += each.width
+        return whole.astype(np.int8) - np.int8(self.middle)
 
 
 def _bits(packed: Array, width: int, run: int) -> Array:
-    """Numbers of `width` bits from bytes (blocks, bytes): of each run of bytes first the lowest bits, then the next."""
+    """The numbers in bytes (blocks, bytes), as `Bits` says."""
     shifts = np.arange(0, 8, width, dtype=np.uint8)
     parts = packed.reshape(len(packed), -1, 1, run) >> shifts[:, None]
     return (parts & np.uint8((1 << width) - 1)).reshape(len(packed), -1)
@@ -70,97 +116,72 @@ def _wide(x: Array) -> Array:
     return x.astype(np.float32)
 
 
-# --- one scale a block, and an offset in some
+_Scales: TypeAlias = tuple[Array, Array | None]
+"""For blocks, the scales of parts (blocks, parts) and their offsets, if there are any."""
 
 
-def _nibbles(blocks: Array) -> Array:
-    return _bits(blocks["low"], 4, _SMALL // 2)
+def _scaled_by_nibbles(blocks: Array) -> _Scales:
+    packed = blocks["scales"]
+    return _wide(blocks["scale"]) * _wide(packed & 0x0F), _wide(blocks["offset"]) * _wide(packed >> 4)
 
 
-def _with_fifth_bits(blocks: Array) -> Array:
-    """Low nibbles with a fifth bit: those of the elements are the bits of four bytes in order."""
-    high = np.unpackbits(blocks["high"], axis=1, bitorder="little")
-    return _nibbles(blocks) | high << np.uint8(4)
+def _scaled_by_sixes(blocks: Array) -> _Scales:
+    low, high = _bits(blocks["scales"][:, :8], 4, 8), _bits(blocks["scales"][:, 8:], 2, 4)
+    scales = (low | high << np.uint8(4)).astype(np.int8) - np.int8(32)
+    return _wide(blocks["scale"]) * _wide(scales), None
 
 
-def _centred(integers: Callable[[Array], Array], middle: int) -> Callable[[Array], Array]:
-    return lambda blocks: _wide(blocks["scale"]) * _wide(integers(blocks).astype(np.int8) - np.int8(middle))
-
-
-def _shifted(integers: Callable[[Array], Array]) -> Callable[[Array], Array]:
-    return lambda blocks: _wide(blocks["scale"]) * _wide(integers(blocks)) + _wide(blocks["offset"])
-
-
-# --- scales of their own for parts of a block
-
-
-def _scaled(scales: Array, integers: Array, offsets: Array | None = None) -> Array:
-    """Each part of a block (blocks, parts) by its scale, less its offset."""
-    parts = _wide(integers).reshape(*scales.shape, -1)
-    values = scales[..., None] * parts
-    return values if offsets is None else values - offsets[..., None]
-
-
-def _six_bit_pairs(packed: Array) -> tuple[Array, Array]:
-    """Eight scales and eight offsets of six bits from twelve bytes: four of each whole in the first eight, the low bits
-    of the others in the last four, and their high bits above those of the first."""
-    first, second, third = packed[:, 0:4], packed[:, 4:8], packed[:, 8:12]
+def _scaled_by_pairs(blocks: Array) -> _Scales:
+    first, second, third = (blocks["scales"][:, start : start + 4] for start in (0, 4, 8))
     scales = np.concatenate([first & 0x3F, (third & 0x0F) | ((first >> 2) & 0x30)], axis=1)
     offsets = np.concatenate([second & 0x3F, (third >> 4) | ((second >> 2) & 0x30)], axis=1)
-    return scales, offsets
+    return _wide(blocks["scale"]) * _wide(scales), _wide(blocks["offset"]) * _wide(offsets)
 
 
-def _q2_k(blocks: Array) -> Array:
-    scales = _wide(blocks["scale"]) * _wide(blocks["scales"] & 0x0F)
-    offsets = _wide(blocks["offset"]) * _wide(blocks["scales"] >> 4)
-    return _scaled(scales, _bits(blocks["low"], 2, 32), offsets)
+_SCALES: Mapping[Scaling, Callable[[Array], _Scales]] = {
+    Scaling.ONE: lambda blocks: (_wide(blocks["scale"]), None),
+    Scaling.OFFSET: lambda blocks: (_wide(blocks["scale"]), _wide(blocks["offset"])),
+    Scaling.NIBBLES: _scaled_by_nibbles,
+    Scaling.SIXES: _scaled_by_sixes,
+    Scaling.PAIRS: _scaled_by_pairs,
+    Scaling.BYTES: lambda blocks: (_wide(blocks["scale"]) * _wide(blocks["scales"]), None),
+}
 
 
-def _q3_k(blocks: Array) -> Array:
-    packed = blocks["scales"]
-    low = _bits(packed[:, :8], 4, 8)
-    high = _bits(packed[:, 8:], 2, 4)
-    scales = (low | high << np.uint8(4)).astype(np.int8) - np.int8(32)
-    missing = _bits(blocks["high"], 1, 32) ^ np.uint8(1)
-    integers = _bits(blocks["low"], 2, 32).astype(np.int8) - (missing << np.uint8(2)).astype(np.int8)
-    return _scaled(_wide(blocks["scale"]) * _wide(scales), integers)
+def _fields(**sizes: tuple[str, int]) -> np.dtype[Any]:
+    """Fields in order, each an element type and how many there are."""
+    return np.dtype([(name, kind, (count,)) for name, (kind, count) in sizes.items()])
 
 
-def _scaled_in_pairs(blocks: Array, integers: Array) -> Array:
-    scales, offsets = _six_bit_pairs(blocks["scales"])
-    return _scaled(_wide(blocks["scale"]) * _wide(scales), integers, _wide(blocks["offset"]) * _wide(offsets))
+def _low(width: int, run: int) -> Bits:
+    return Bits("low", width, run)
 
 
-def _q4_k(blocks: Array) -> Array:
-    return _scaled_in_pairs(blocks, _bits(blocks["low"], 4, 32))
-
-
-def _q5_k(blocks: Array) -> Array:
-    high = _bits(blocks["high"], 1, 32)
-    return _scaled_in_pairs(blocks, _bits(blocks["low"], 4, 32) | high << np.uint8(4))
-
-
-def _q6_k(blocks: Array) -> Array:
-    low, high = _bits(blocks["low"], 4, 64), _bits(blocks["high"], 2, 32)
-    integers = (low | high << np.uint8(4)).astype(np.int8) - np.int8(32)
-    return _scaled(_wide(blocks["scale"]) * _wide(blocks["scales"]), integers)
+def _high(width: int, run: int) -> Bits:
+    return Bits("high", width, run)
 
 
 _SCALE = {"scale": ("<f2", 1)}
 _BOTH = {"scale": ("<f2", 1), "offset": ("<f2", 1)}
-_LOW, _HIGH = {"low": ("u1", 16)}, {"high": ("u1", 4)}
+_HALF, _FIFTHS, _TWELVE = {"low": ("u1", 16)}, {"high": ("u1", 4)}, {"scales": ("u1", 12)}
+_Q8_0 = _fields(**_SCALE, low=("u1", 32))
+_Q2_K = _fields(scales=("u1", 16), low=("u1", 64), **_BOTH)
+_Q3_K = _fields(high=("u1", 32), low=("u1", 64), **_TWELVE, **_SCALE)
+_Q4_K = _fields(**_BOTH, **_TWELVE, low=("u1", 128))
+_Q5_K = _fields(**_BOTH, **_TWELVE, high=("u1", 32), low=("u1", 128))
+_Q6_K = _fields(low=("u1", 128), high=("u1", 64), scales=("i1", 16), **_SCALE)
 
 _ALL = (
-    BlockFormat("Q4_0", 2, _SMALL, _fields(**_SCALE, **_LOW), _centred(_nibbles, 8)),
-    BlockFormat("Q4_1", 3, _SMALL, _fields(**_BOTH, **_LOW), _shifted(_nibbles)),
-    BlockFormat("Q5_0", 6, _SMALL, _fields(**_SCALE, **_HIGH, **_LOW), _centred(_with_fifth_bits, 16)),
-    BlockFormat("Q5_1", 7, _SMALL, _fields(**_BOTH, **_HIGH, **_LOW), _shifted(_with_fifth_bits)),
-    BlockFormat("Q8_0", 8, _SMALL, _fields(**_SCALE, low=("i1", 32)), _centred(lambda blocks: blocks["low"], 0)),
-    BlockFormat("Q2_K", 10, _LARGE, _fields(scales=("u1", 16), low=("u1", 64), **_BOTH), _q2_k),
-    BlockFormat("Q3_K", 11, _LARGE, _fields(high=("u1", 32), low=("u1", 64), scales=("u1", 12), **_SCALE), _q3_k),
-    BlockFormat("Q4_K", 12, _LARGE, _fields(**_BOTH, scales=("u1", 12), low=("u1", 128)), _q4_k),
-    BlockFormat("Q5_K", 13, _LARGE, _fields(**_BOTH, scales=("u1", 12), high=("u1", 32), low=("u1", 128)), _q5_k),
-    BlockFormat("Q6_K", 14, _LARGE, _fields(low=("u1", 128), high=("u1", 64), scales=("i1", 16), **_SCALE), _q6_k),
+    BlockFormat("Q4_0", 2, _SMALL, _fields(**_SCALE, **_HALF), (_low(4, 16),), 8, Scaling.ONE),
+    BlockFormat("Q4_1", 3, _SMALL, _fields(**_BOTH, **_HALF), (_low(4, 16),), 0, Scaling.OFFSET),
+    BlockFormat("Q5_0", 6, _SMALL, _fields(**_SCALE, **_FIFTHS, **_HALF), (_low(4, 16), _high(1, 1)), 16, Scaling.ONE),
+    BlockFormat("Q5_1", 7, _SMALL, _fields(**_BOTH, **_FIFTHS, **_HALF), (_low(4, 16), _high(1, 1)), 0, Scaling.OFFSET),
+    BlockFormat("Q8_0", 8, _SMALL, _Q8_0, (_low(8, 32),), 0, Scaling.ONE),
+    BlockFormat("Q2_K", 10, _LARGE, _Q2_K, (_low(2, 32),), 0, Scaling.NIBBLES),
+    BlockFormat("Q3_K", 11, _LARGE, _Q3_K, (_low(2, 32), _high(1, 32)), 4, Scaling.SIXES),
+    BlockFormat("Q4_K", 12, _LARGE, _Q4_K, (_low(4, 32),), 0, Scaling.PAIRS),
+    BlockFormat("Q5_K", 13, _LARGE, _Q5_K, (_low(4, 32), _high(1, 32)), 0, Scaling.PAIRS),
+    BlockFormat("Q6_K", 14, _LARGE, _Q6_K, (_low(4, 64), _high(2, 32)), 32, Scaling.BYTES),
 )
 BLOCK_FORMATS: Mapping[str, BlockFormat] = {each.name: each for each in _ALL}
 """By name."""

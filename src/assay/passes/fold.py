@@ -21,6 +21,7 @@ from assay.ops import OPS
 from assay.ops.registry import Effect, carrier, effect_of, evaluate
 
 _LARGEST = 64 << 20
+_DEQUANTIZE = frozenset({"dequantize_linear", "block_dequantize"})
 _MATRIX = 1 << 14
 """Bytes from which on a dequantised tensor is worth keeping narrow."""
 
@@ -65,7 +66,7 @@ def _computed(node: Node, constants: Mapping[Value, Array]) -> tuple[Array, ...]
 
 
 def _blows_up(node: Node) -> bool:
-    return node.op == "expand" or (node.op == "dequantize_linear" and _bytes(node.outputs[0]) >= _MATRIX)
+    return node.op == "expand" or (node.op in _DEQUANTIZE and _bytes(node.outputs[0]) >= _MATRIX)
 
 
 def _bytes(value: Value) -> float:

@@ -5,27 +5,34 @@ Exact rules, for any dtype and content:
   `concat` of one; `pad` by zeros: the input itself.
 - `reshape` of a `reshape`, `transpose` of a `transpose`: the latter alone, on the first one's input.
 - `mul` and `div` by the constant 1, `sub` of the constant 0: the other operand, if it has the result's type.
+- `gather` of what `block_dequantize` makes: of the blocks, so that only rows that are read are dequantised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from assay.ir.dtypes import Array
-from assay.ir.graph import Graph, Node, Value
+from assay.ir.dtypes import Array, u8
+from assay.ir.graph import Graph, Node, Value, fresh_ids
+from assay.ir.types import Shape, TensorType
 from assay.passes.rewrite import Replaced
 
-Rule = Callable[["_Context", Node], "Node | Value | None"]
+Rule = Callable[["_Context", Node], "tuple[Node, ...] | Value | None"]
+"""What stands for a node: nodes, of which the last makes its result, or a value that is there already."""
 
 
 class _Context:
-    """What a rule may ask: who made a value, and what constants hold."""
+    """What a rule may ask: who made a value, what constants hold, and ids for new values."""
 
-    def __init__(self, makers: dict[Value, Node], constants: Mapping[Value, Array]) -> None:
-        self.makers, self.constants = makers, constants
+    def __init__(self, makers: dict[Value, Node], constants: Mapping[Value, Array], numbers: Iterator[int]) -> None:
+        self.makers, self.constants, self.numbers = makers, constants, numbers
+
+    def inside(self, body: Graph) -> _Context:
+        """The same for a body of a node."""
+        return _Context(self.makers, {**self.constants, **body.constants}, self.numbers)
 
     def maker(self, value: Value | None, op: str) -> Node | None:
         """The node that made `value`, if it applies `op`."""
@@ -50,7 +57,7 @@ def _cast(ctx: _Context, node: Node) -> Value | None:
     return source if source is not None and source.type == node.outputs[0].type else None
 
 
-def _transpose(ctx: _Context, node: Node) -> Node | Value | None:
+def _transpose(ctx: _Context, node: Node) -> tuple[Node, ...] | Value | None:
     perm, source = tuple(node.attrs["perm"]), node.inputs
     inner = ctx.maker(source[0], "transpose")
     if inner is not None:
@@ -59,15 +66,15 @@ def _transpose(ctx: _Context, node: Node) -> Node | Value | None:
         return source[0]
     if inner is None:
         return None
-    return replace(node, inputs=source, attrs={"perm": perm})
+    return (replace(node, inputs=source, attrs={"perm": perm}),)
 
 
-def _reshape(ctx: _Context, node: Node) -> Node | Value | None:
+def _reshape(ctx: _Context, node: Node) -> tuple[Node, ...] | Value | None:
     unchanged = _if_same_type(ctx, node)
     inner = ctx.maker(node.inputs[0], "reshape")
     if unchanged is not None or inner is None:
         return unchanged
-    return replace(node, inputs=(inner.inputs[0], node.inputs[1]))
+    return (replace(node, inputs=(inner.inputs[0], node.inputs[1])),)
 
 
 def _concat(ctx: _Context, node: Node) -> Value | None:
@@ -76,6 +83,20 @@ def _concat(ctx: _Context, node: Node) -> Value | None:
 
 def _pad(ctx: _Context, node: Node) -> Value | None:
     return node.inputs[0] if ctx.is_all(node.inputs[1], 0) else None
+
+
+def _shape(value: Value | None) -> Shape:
+    return value.type.shape if value is not None and isinstance(value.type, TensorType) else None
+
+
+def _gather(ctx: _Context, node: Node) -> tuple[Node, ...] | None:
+    made = ctx.maker(node.inputs[0], "block_dequantize")
+    blocks, result = (None, None) if made is None else (_shape(made.inputs[0]), _shape(node.outputs[0]))
+    if made is None or blocks is None or result is None or node.attrs["axis"] in (-1, len(blocks) - 1):
+        return None
+    rows = Value(next(ctx.numbers), TensorType(u8, (*result[:-1], blocks[-1])))
+    gathered = replace(node, inputs=(made.inputs[0], *node.inputs[1:]), outputs=(rows,))
+    return gathered, replace(node, op=made.op, inputs=(rows,), attrs=made.attrs)
 
 
 def _neutral(number: int, either: bool) -> Rule:
@@ -98,6 +119,7 @@ _RULES: dict[str, Rule] = {
     "transpose": _transpose,
     "concat": _concat,
     "pad": _pad,
+    "gather": _gather,
     "mul": _neutral(1, either=True),
     "div": _neutral(1, either=False),
     "sub": _neutral(0, either=False),
@@ -106,23 +128,21 @@ _RULES: dict[str, Rule] = {
 
 def simplify(graph: Graph) -> Graph:
     """`graph` without steps that change nothing."""
-    return _simplify(graph, {}, graph.constants, Replaced())
+    return _simplify(graph, _Context({}, graph.constants, fresh_ids(graph)), Replaced())
 
 
-def _simplify(graph: Graph, makers: dict[Value, Node], constants: Mapping[Value, Array], replaced: Replaced) -> Graph:
-    context = _Context(makers, constants)
+def _simplify(graph: Graph, context: _Context, replaced: Replaced) -> Graph:
     nodes: list[Node] = []
     for original in graph.nodes:
         node = replaced.in_node(original)
         if node.regions and node.op != "deferred":
-            bodies = tuple(_simplify(r, makers, {**constants, **r.constants}, replaced) for r in node.regions)
-            node = replace(node, regions=bodies)
+            node = replace(node, regions=tuple(_simplify(r, context.inside(r), replaced) for r in node.regions))
         rule = _RULES.get(node.op)
         better = rule(context, node) if rule is not None else None
         if isinstance(better, Value):
             replaced.note(node.outputs[0], better)
             continue
-        node = better or node
-        makers.update((value, node) for value in node.outputs)
-        nodes.append(node)
+        for each in better or (node,):
+            context.makers.update((value, each) for value in each.outputs)
+            nodes.append(each)
     return replaced.in_graph(graph, nodes)

@@ -16,7 +16,7 @@ from assay.targets.cpu import kernels, ops
 from assay.targets.cpu.compiler import find_compiler, search
 from assay.targets.cpu.executable import CpuExecutable
 from assay.targets.cpu.norms import fold_norms, is_foldable
-from assay.targets.cpu.prepack import byte_panels, panels, quad_panels, sums_in_floats
+from assay.targets.cpu.prepack import block_products, byte_panels, panels, quad_panels, sums_in_floats
 from assay.targets.cpu.registry import KERNELS
 from assay.targets.cpu.toolchain import shared_toolchain
 from assay.targets.shared.limitations import other_mode, taking_nothing
@@ -61,6 +61,7 @@ class CpuTarget:
             NamedPass("decompose", self._decomposed, required=True),
             NamedPass("quad_panels", quad_panels),
             NamedPass("byte_panels", byte_panels),
+            NamedPass("block_products", block_products),
             NamedPass("exact_floats", sums_in_floats),
             NamedPass("panels", panels),
             NamedPass("fusion"),

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from operator import is_
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from assay.ir.dtypes import FLOATS, f32, i32
 from assay.ir.graph import Graph, Node, Origin, Value
@@ -38,6 +38,11 @@ def quad_panels(graph: Graph, static: Collection[Value], numbers: Iterator[int])
 def byte_panels(graph: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:
     """Products with dequantised weights become products with the bytes themselves, in panels."""
     return _rewritten(graph, begin(graph, static, numbers), _with_bytes)
+
+
+def block_products(graph: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:
+    """Products with the transpose of dequantised blocks become products with the blocks as they are."""
+    return _rewritten(graph, begin(graph, static, numbers), _with_blocks)
 
 
 def sums_in_floats(graph: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:
@@ -112,6 +117,17 @@ def _with_bytes(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], 
 
 def _byte_panels(packing: Rewriting, origin: Origin, weight: ByteWeight) -> Value:
     return packing.emit(origin, "cpu.pack_panels", weight.matrix(packing, origin), width=panel_width(f32))
+
+
+def _with_blocks(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], node: Node) -> Node | None:
+    """matmul(x, transpose(block_dequantize(blocks))) → matmul_blocks(x, blocks): nobody makes floats of a weight."""
+    turned = makers.get(cast(Value, node.inputs[1])) if node.op == "matmul" else None
+    if turned is None or turned.op != "transpose" or turned.attrs["perm"] != (1, 0):
+        return None
+    made = makers.get(cast(Value, turned.inputs[0]))
+    if made is None or made.op != "block_dequantize":
+        return None
+    return replace(node, op="cpu.matmul_blocks", inputs=(node.inputs[0], made.inputs[0]), attrs=made.attrs)
 
 
 def _convolution(packing: Rewriting, node: Node, x: Value, w: Value) -> Node | None:

@@ -1,8 +1,16 @@
 /* Products with few rows, in which each element is a dot product: vectors go along k, where both sides lie in one
-   stretch, so that nothing has to be laid out anew. */
+   stretch, so that nothing has to be laid out anew. With BLOCK, columns are rows of quantised blocks (blocks.h). */
 #ifndef FEW_H
 #define FEW_H
 #include "lanes.h"
+#ifdef BLOCK
+#include "blocks.h"
+typedef uint8_t COLUMN;
+#define FROM(k) ((k) / ELEMENTS * BLOCK)
+#else
+typedef T COLUMN;
+#define FROM(k) (k)
+#endif
 
 /* FEW: rows for which this pays. STRETCH: elements of k whose products are summed up in lanes before that joins the
    total, as a long chain of additions loses digits. KEPT: columns that stay in the cache while other rows are done. */
@@ -12,7 +20,8 @@ enum { FEW = 8, STRETCH = 2048, KEPT = 96 };
 #define EACH(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < count; i++)
 
 typedef struct {
-  const T *a, *b; /* the rows of the left side and the columns of the right side */
+  const T *a;      /* the rows of the left side */
+  const COLUMN *b; /* the columns of the right side */
   int64_t a_step, b_step, length;
   ACC *wide; /* room for (FEW + 8) · STRETCH numbers, where these must be widened */
 } dots;
@@ -46,6 +55,23 @@ ALWAYS vec part(const ACC *x, int64_t count) {
 }
 
 /* sum[i][j] += a stretch of row i · the same of column j. */
+#ifdef BLOCK
+ALWAYS void add_dots(vec sum[FEW][8], const ACC *a, int64_t a_step, const uint8_t *b, int64_t b_step, int64_t length,
+                     const int rows, const int columns) {
+  for (int64_t k = 0; k < length; k += ELEMENTS, a += ELEMENTS, b += BLOCK) {
+    scaling by[8];
+    EACH(j, columns) by[j] = scaling_of(b + j * b_step);
+    EACH_NUMBER(e) {
+      vec left[FEW];
+      EACH(i, rows) left[i] = *(const loose *)(a + i * a_step + e);
+      EACH(j, columns) {
+        const vec right = numbers_at(b + j * b_step, &by[j], e);
+        EACH(i, rows) sum[i][j] += left[i] * right;
+      }
+    }
+  }
+}
+#else
 ALWAYS void add_dots(vec sum[FEW][8], const ACC *a, int64_t a_step, const ACC *b, int64_t b_step, int64_t length,
                      const int rows, const int columns) {
   int64_t k = 0;
@@ -66,6 +92,7 @@ ALWAYS void add_dots(vec sum[FEW][8], const ACC *a, int64_t a_step, const ACC *b
     EACH(i, rows) sum[i][j] += left[i] * right;
   }
 }
+#endif
 
 /* A stretch of `lines` lines, widened. */
 ALWAYS void widen_lines(ACC *to, const T *from, int64_t step, int64_t length, int lines) {
@@ -83,7 +110,7 @@ ALWAYS void dot_block(const dots *d, T *c, int64_t c_step, int64_t apart, const 
     vec sum[FEW][8];
     EACH(i, rows) EACH(j, columns) sum[i][j] = (vec){0};
 #ifdef IN_PLACE
-    add_dots(sum, d->a + k, d->a_step, d->b + k, b_step, length, rows, columns);
+    add_dots(sum, d->a + k, d->a_step, d->b + FROM(k), b_step, length, rows, columns);
 #else
     widen_lines(d->wide, d->a + k, d->a_step, length, rows);
     widen_lines(d->wide + FEW * STRETCH, d->b + k, b_step, length, columns);

@@ -3,15 +3,18 @@
    Operands: A, B, C. Numbers: M, N, K, B2; A's strides along two batch axes, m and k; B's along the batch
    axes, k and n (with PACKED, where B was laid out as panels beforehand: along the batch axes, and from
    panel to panel). The grid is (batch · M) × N, batch b being (b / B2, b % B2) of the two axes. C is dense.
-   With BYTES, which goes with PACKED, B has 8-bit integers.
+   With BYTES, which goes with PACKED, B has 8-bit integers. With BLOCK, the columns of B are rows of quantised blocks
+   (blocks.h), which lie as far apart as the stride along n says; that along k is 1.
    Elements: see lanes.h. Scratch: a `workspace`. */
 #include "few.h"
 #include "panels.h"
 #include "tile.h"
 
-#ifdef BYTES
+#if defined(BYTES)
 typedef int8_t RIGHT;
 #define WIDEN_RIGHT(x) ((ACC)(x))
+#elif defined(BLOCK)
+typedef uint8_t RIGHT;
 #else
 typedef T RIGHT;
 #define WIDEN_RIGHT(x) WIDEN(x)
@@ -19,6 +22,8 @@ typedef T RIGHT;
 #if defined(PACKED) && defined(IN_PLACE) && !defined(BYTES)
 #define READY /* the right side is read as it is */
 enum { ROW_BLOCK = 96, DEPTH = 768, PANELS_LAID_OUT = 1 };
+#elif defined(BLOCK)
+enum { ROW_BLOCK = 384, DEPTH = 256, PANELS_LAID_OUT = MAX(MOST, PANELS) };
 #else
 enum { ROW_BLOCK = 384, DEPTH = 384, PANELS_LAID_OUT = 256 / PANEL };
 #endif
@@ -30,6 +35,9 @@ typedef struct {
 #ifndef IN_PLACE
   ACC sums[ROW_BLOCK * COLUMN_BLOCK];
 #endif
+#ifdef BLOCK
+  ACC columns[PANEL * (DEPTH + WIDTH)];
+#endif
 } workspace;
 _Static_assert(sizeof(workspace) <= 1 << 21, "as kernels/matmul.py has it");
 
@@ -38,6 +46,23 @@ typedef struct {
   const ACC *first;
   int64_t step, next;
 } panels;
+
+#ifdef BLOCK
+/* `length` numbers of `columns` columns of blocks, which are `step` bytes apart, as panels. */
+static void lay_out_blocks(workspace *w, const uint8_t *b, int64_t step, int64_t length, int64_t columns) {
+  for (int64_t j = 0; j < columns; j += PANEL) {
+    const int64_t some = MIN(PANEL, columns - j);
+    for (int64_t i = 0; i < some; i++)
+      for (int64_t k = 0; k < length; k += ELEMENTS) {
+        const uint8_t *block = b + (j + i) * step + FROM(k);
+        const scaling by = scaling_of(block);
+        EACH_NUMBER(e)
+          *(loose *)(w->columns + i * (DEPTH + WIDTH) + k + e) = numbers_at(block, &by, e);
+      }
+    copy_block(w->panels + j / PANEL * NEXT, PANEL, w->columns, 1, DEPTH + WIDTH, length, some);
+  }
+}
+#endif
 
 /* The right side from k on, in `columns` columns from j on: as it is, or laid out as panels in `w`. */
 static panels place_right(const product *p, workspace *w, const int64_t *n, const RIGHT *b, int64_t k, int64_t j,
@@ -49,6 +74,9 @@ static panels place_right(const product *p, workspace *w, const int64_t *n, cons
   b += j / PANEL * n[10] + k * PANEL;
   for (int64_t i = 0; i * PANEL < columns; i++)
     for (int64_t e = 0; e < p->length * PANEL; e++) w->panels[i * NEXT + e] = WIDEN_RIGHT(b[i * n[10] + e]);
+  return (panels){w->panels, PANEL, NEXT};
+#elif defined(BLOCK)
+  lay_out_blocks(w, b + FROM(k) + j * n[11], n[11], p->length, columns);
   return (panels){w->panels, PANEL, NEXT};
 #else
   b += k * n[10] + j * n[11];
@@ -81,7 +109,7 @@ ALWAYS int are_stretches(const int64_t *n) {
   (void)n;
   return 0;
 #else
-  return n[10] == 1;
+  return n[10] == 1; /* always so for blocks */
 #endif
 }
 
@@ -89,8 +117,8 @@ ALWAYS int are_stretches(const int64_t *n) {
 ALWAYS coming read_next(const int64_t *n, const RIGHT *b, int64_t k, int64_t j, int64_t c0, int64_t c1) {
   const int64_t from = j < c1 ? k : k + DEPTH, length = MIN(DEPTH, n[2] - from), size = sizeof(RIGHT);
   if (length <= 0) return (coming){0};
-  const int64_t first = j < c1 ? j : c0, columns = MIN(PANEL, c1 - first);
-  return (coming){(const char *)(b + from + first * n[11]), columns, CEIL_DIV(length * size, 64), n[11] * size};
+  const int64_t first = j < c1 ? j : c0, columns = MIN(PANEL, c1 - first), lines = CEIL_DIV(FROM(length) * size, 64);
+  return (coming){(const char *)(b + FROM(from) + first * n[11]), columns, lines, n[11] * size};
 }
 
 /* `rows` rows of C in the columns c0 to c1, from `out` on. */

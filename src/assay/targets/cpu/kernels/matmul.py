@@ -163,7 +163,14 @@ def multiply_plain(p: Planner, x: View, matrix: View, out: View) -> None:
     _multiply(p, x.split(1), matrix, [0, 0, *matrix.strides], out, matrix.shape[-1])
 
 
-def _multiply(p: Planner, x: View, right: View, strides: Sequence[Dim], out: View, columns: Dim, **words: str) -> None:
+def multiply_lines(p: Planner, x: View, lines: View, step: Dim, out: View, **words: object) -> None:
+    """Rows of x, which has a batch axis before them, times a matrix whose columns are lines, `step` apart."""
+    _multiply(p, x.split(1), lines, [0, 0, 1, step], out, lines.shape[0], **words)
+
+
+def _multiply(
+    p: Planner, x: View, right: View, strides: Sequence[Dim], out: View, columns: Dim, **words: object
+) -> None:
     """x has two batch axes; `strides` are those of the right side, `words` the definitions of c/gemm.h for it."""
     rows = product(x.shape[:-1])
     row_grain, col_grain = grains(rows, columns)
