@@ -106,6 +106,18 @@ def test_models_in_gguf_files(name: str, kind: str, tmp_path: Path) -> None:
     assert_same_steps(Stepper(found.graphs["decoder"], "cpu"), TheirStepper(model), prompt(2, 16))
 
 
+def test_blocks_stay_packed_in_the_file(tmp_path: Path) -> None:
+    arch, config = MODELS["llama"]
+    model = randomized(AutoModelForCausalLM.from_config(config, attn_implementation="eager"))
+    write(tmp_path / "model.gguf", arch, model, GGMLQuantizationType.Q8_0)
+    graph = load_model(tmp_path / "model.gguf").graphs["decoder"]
+    packed = [array for array in graph.constants.values() if array.dtype == np.uint8]
+    matrices = [weight for weight in model.state_dict().values() if weight.ndim == 2]
+    assert sum(array.nbytes for array in packed) == sum(weight.numel() // 32 * 34 for weight in matrices)
+    assert not any(array.flags.owndata or array.flags.writeable for array in packed)
+    assert [node.op for node in graph.nodes].count("block_dequantize") == len(packed) == len(matrices)
+
+
 def test_factors_of_frequencies_are_a_tensor(tmp_path: Path) -> None:
     """As the files of Llama 3.1 have them."""
     scaling = {"rope_type": "llama3", "rope_theta": 1e4, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}

@@ -201,5 +201,7 @@ class Network:
 
 
 def weight_value(b: Builder, stored: StoredTensor) -> Value:
-    """A stored tensor as a value: where it lies, or dequantised if it is in blocks."""
-    return b.constant(np.ascontiguousarray(stored.array()))
+    """A stored tensor as a value, where it lies; blocks stay packed until somebody reads them."""
+    if isinstance(stored.format, DType):
+        return b.constant(np.ascontiguousarray(stored.array()))
+    return b.block_dequantize(b.constant(stored.memory), format=stored.format.name)
