@@ -39,6 +39,8 @@ COMMANDS: dict[str, tuple[list[str], list[str]]] = {
     "run": ([MODEL, "--random", "0"], ["onnx"]),
     "inspect": ([MODEL], ["onnx"]),
     "compare": ([MODEL, "reference", "onnxruntime", "--random", "0"], ["onnx", "onnxruntime"]),
+    "generate": (["model.gguf", "Once"], ["tokenizers"]),
+    "chat": (["model.gguf"], ["tokenizers", "jinja2"]),
     "bench": (["--list"], ["torch"]),
     "conformance": (["--filter", "test_abs", "--peer", "onnxruntime"], ["onnx", "onnxruntime"]),
     "opinfo": (["--op", "abs"], ["torch", "expecttest"]),

@@ -13,6 +13,7 @@ from assay.runtime.ort.names import MODULE as _ONNXRUNTIME
 if TYPE_CHECKING:
     from assay import capi as capi
     from assay import onnx_backend as onnx_backend
+    from assay.jobs.pipelines import pipeline as pipeline
     from assay.runtime.load import load as load
     from assay.runtime.ort.api import *  # noqa: F403
     from assay.runtime.session import Session as Session
@@ -31,6 +32,7 @@ _LAZY = {
     "backend": "assay.runtime.torch.backend",
     "explain": "assay.runtime.torch.explain",
     "load": "assay.runtime.load",
+    "pipeline": "assay.jobs.pipelines",
     "Options": "assay.runtime.torch.backend",
     "trace": "assay.runtime.torch.trace",
     **dict.fromkeys(_ONNXRUNTIME.keys() - _MODULES, "assay.runtime.ort.api"),

@@ -21,7 +21,21 @@ from assay.cli.output import DEFECT, DIFFERS, EXIT_CODES, FAILED, OK, REFUSED, U
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = (
-    *("run", "inspect", "compare", "bench", "conformance", "opinfo", "fuzz", "mutate", "demo", "targets", "trace"),
+    *(
+        "run",
+        "inspect",
+        "compare",
+        "generate",
+        "chat",
+        "bench",
+        "conformance",
+        "opinfo",
+        "fuzz",
+        "mutate",
+        "demo",
+        "targets",
+        "trace",
+    ),
     *("sweep", "report", "zoo list", "zoo show"),
     *(f"evidence {verb}" for verb in ("merge", "diff", "show", "validate")),
 )

@@ -73,7 +73,7 @@ def taken(kind: Any) -> Any:
 EVERY = list(options())
 NUMBERS = [each for each in EVERY if taken(each.kind) in (int, float)]
 WORDS = [each for each in EVERY if taken(each.kind) is str or get_origin(taken(each.kind)) is Literal]
-FREE = {"--json", "--title", "--filter"}
+FREE = {"--json", "--title", "--filter", "--stop", "--system"}
 """Options whose text may be anything."""
 
 
@@ -84,6 +84,8 @@ def line(command: str, folder: Path) -> list[str]:
         "run": [model, "--random", "0"],
         "inspect": [model],
         "compare": [model, "reference", "reference"],
+        "generate": [model, "Once"],
+        "chat": [model],
         "bench": [model],
         "trace": ["operator:neg", "-o", str(folder / "traced")],
         "sweep": ["-o", str(folder / "out.jsonl"), "--models", "Mnist"],

@@ -17,6 +17,7 @@ from assay.cli.conformance import conformance
 from assay.cli.demo import demo
 from assay.cli.evidence import evidence
 from assay.cli.fuzz import fuzz
+from assay.cli.generate import chat, generate
 from assay.cli.inspect import inspect
 from assay.cli.mutate import mutate
 from assay.cli.opinfo import opinfo
@@ -37,7 +38,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-for _command in (run, inspect, compare, bench, conformance, opinfo, fuzz, mutate, demo, targets, trace, sweep, report):
+_COMMANDS = (run, inspect, compare, generate, chat, bench, conformance, opinfo, fuzz, mutate, demo, targets, trace)
+for _command in (*_COMMANDS, sweep, report):
     app.command()(_command)
 app.add_typer(evidence, name="evidence")
 app.add_typer(zoo, name="zoo")

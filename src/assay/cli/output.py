@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+import unicodedata
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -84,6 +85,11 @@ class CommandOutput:
     def text(self, line: object = "") -> None:
         """Print a line as it is."""
         self.console.print(str(line), markup=False)
+
+    def piece(self, text: str) -> None:
+        """Print a piece of a text that goes on; what a terminal would obey is left out."""
+        plain = "".join(sign for sign in text if sign in "\n\t" or unicodedata.category(sign) != "Cc")
+        self.console.out(plain, end="", highlight=False)
 
     def result(self, data: Mapping[str, Any]) -> None:
         """The command's result as one JSON document."""

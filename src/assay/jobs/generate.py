@@ -46,8 +46,8 @@ def generate_job(model: str, tokenizer: str, sampling: Sampling | None = None, *
     """The job for a model and a tokenizer, by their hashes.
 
     It takes `prompt`, a text, or with `chat` the `roles` and `contents` of a conversation, and the tokens and texts
-    that end its answer. It gives `text` and `tokens`. Pieces of the text go to the stream `pieces` as they are made,
-    the number of tokens to `progress`."""
+    that end its answer. It gives `text`, `tokens` and `prompt_tokens`. Pieces of the text go to the stream `pieces` as
+    they are made, the number of tokens to `progress`."""
     b = JobBuilder("chat" if chat else "generate", (sampling or Sampling()).arrays())
     decoder, reader = b.link("decoder", "model", model), b.link("tokenizer", "tokenizer", tokenizer)
     pieces = b.link("pieces", "stream")
@@ -65,7 +65,7 @@ def generate_job(model: str, tokenizer: str, sampling: Sampling | None = None, *
     rest = b.op("rest", held, last, ended)[0]
     b.op("emit", pieces, rest)
     made = _between(b, tokens, length, b.shape_of(tokens))
-    return b.job({"text": b.string_concat(text, rest), "tokens": made})
+    return b.job({"text": b.string_concat(text, rest), "tokens": made, "prompt_tokens": prompt})
 
 
 def _conversation(b: JobBuilder, reader: Value) -> Value:

@@ -1,0 +1,123 @@
+"""`assay.pipeline`: a model made ready for a task. Thin views of jobs: what runs is the job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from assay.errors import BadArgument, hint_for
+from assay.frontends.checkpoint import ImportedModel, load_model
+from assay.jobs.generate import Sampling, generate_job
+from assay.jobs.job import JobGraph
+from assay.jobs.models import JobModel
+from assay.jobs.tokenizers import Tokenizer, make_tokenizer
+from assay.ops.definitions.text import strings
+from assay.runtime.options import SessionOptions, options_from
+from assay.targets.budget import Budget
+
+_JOBS = 16
+"""So many jobs of a model are kept."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """A text that a model wrote: its tokens, how long the prompt was, and seconds to the first token and in all."""
+
+    text: str
+    tokens: tuple[int, ...]
+    prompt_tokens: int
+    first_seconds: float
+    seconds: float
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """How fast it wrote, the first token left out; None if there was no other."""
+        left = self.seconds - self.first_seconds
+        return (len(self.tokens) - 1) / left if len(self.tokens) > 1 and left > 0 else None
+
+
+class TextWriter:
+    """Continues texts and conversations. `stop_tokens` are those that end a text, unless a call names others."""
+
+    def __init__(self, decoder: JobModel, tokenizer: Tokenizer) -> None:
+        self.decoder, self.tokenizer = decoder, tokenizer
+        self.stop_tokens = tokenizer.ends
+        self.job = lru_cache(_JOBS)(self._job)
+        """The job for a way of sampling, and for conversations or single texts."""
+
+    def __call__(self, prompt: str, sampling: Sampling | None = None, **more: Any) -> Written:
+        """What follows a text; for `more` see `write`."""
+        return self.write({"prompt": prompt}, sampling, **more)
+
+    def chat(self, messages: Sequence[Mapping[str, str]], sampling: Sampling | None = None, **more: Any) -> Written:
+        """The answer to a conversation: tables with `role` and `content`; for `more` see `write`."""
+        roles, contents = (strings([each[key] for each in messages]) for key in ("role", "content"))
+        return self.write({"roles": roles, "contents": contents}, sampling, **more)
+
+    def write(
+        self,
+        given: Mapping[str, Any],
+        sampling: Sampling | None = None,
+        *,
+        stop: Sequence[str] = (),
+        stop_tokens: Sequence[int] | None = None,
+        pieces: Callable[[str], None] = lambda text: None,
+        budget: Budget | None = None,
+    ) -> Written:
+        """Run the job. Pieces of the text are handed to `pieces` as they are made; the budget can stop it."""
+        times: list[float] = []
+
+        def progress(count: int) -> None:
+            times.append(time.perf_counter())
+
+        feeds: dict[str, Any] = {
+            "decoder": self.decoder,
+            "tokenizer": self.tokenizer,
+            "pieces": pieces,
+            "progress": progress,
+            "stop_tokens": list(self.stop_tokens if stop_tokens is None else stop_tokens),
+            "stop_texts": strings(list(stop)),
+            **given,
+        }
+        started = time.perf_counter()
+        found = self.job(sampling or Sampling(), "prompt" not in given).run(feeds, budget=budget)
+        ended = time.perf_counter()
+        first = (times[0] if times else ended) - started
+        return Written(
+            found["text"].item(), tuple(found["tokens"].tolist()), len(found["prompt_tokens"]), first, ended - started
+        )
+
+    def _job(self, sampling: Sampling, chat: bool) -> JobGraph:
+        return generate_job(self.decoder.digest, self.tokenizer.digest, sampling, chat=chat)
+
+
+def open_writer(source: str | Path | ImportedModel, options: SessionOptions | None = None) -> TextWriter:
+    """The model in a folder or file as one that writes. BadArgument if it does something else."""
+    model = source if isinstance(source, ImportedModel) else load_model(source, logits="last")
+    if "decoder" not in model.graphs or "encoder" in model.graphs:
+        raise BadArgument(f"a model of the family '{model.family}' does not continue texts")
+    return TextWriter(_called(model, "decoder", options), _tokenizer(model))
+
+
+def _called(model: ImportedModel, name: str, options: SessionOptions | None) -> JobModel:
+    return JobModel(model.graphs[name], f"sha256:{model.digest}:{name}", options)
+
+
+def _tokenizer(model: ImportedModel) -> Tokenizer:
+    return make_tokenizer(model.tokenizer.files, model.tokenizer.facts)
+
+
+_TASKS: Mapping[str, Callable[..., Any]] = {"generate": open_writer}
+
+
+def pipeline(task: str, source: str | Path, **options: Any) -> Any:
+    """A model made ready for a task (`generate`): a folder of Hugging Face's form, a GGUF file or one of torch.
+
+    Options are those of a session, such as `target`."""
+    if task not in _TASKS:
+        raise BadArgument(f"there is no task '{task}'", hint=hint_for(task, _TASKS))
+    return _TASKS[task](source, options_from(None, **options))
