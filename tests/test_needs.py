@@ -41,6 +41,7 @@ COMMANDS: dict[str, tuple[list[str], list[str]]] = {
     "compare": ([MODEL, "reference", "onnxruntime", "--random", "0"], ["onnx", "onnxruntime"]),
     "generate": (["model.gguf", "Once"], ["tokenizers"]),
     "chat": (["model.gguf"], ["tokenizers", "jinja2"]),
+    "embed": (["model", "Once"], ["tokenizers"]),
     "bench": (["--list"], ["torch"]),
     "conformance": (["--filter", "test_abs", "--peer", "onnxruntime"], ["onnx", "onnxruntime"]),
     "opinfo": (["--op", "abs"], ["torch", "expecttest"]),

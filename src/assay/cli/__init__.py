@@ -15,6 +15,7 @@ from assay.cli.bench import bench
 from assay.cli.compare import compare
 from assay.cli.conformance import conformance
 from assay.cli.demo import demo
+from assay.cli.embed import embed
 from assay.cli.evidence import evidence
 from assay.cli.fuzz import fuzz
 from assay.cli.generate import chat, generate
@@ -38,8 +39,11 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
-_COMMANDS = (run, inspect, compare, generate, chat, bench, conformance, opinfo, fuzz, mutate, demo, targets, trace)
-for _command in (*_COMMANDS, sweep, report):
+_COMMANDS = (
+    *(run, inspect, compare, generate, chat, embed, bench, conformance, opinfo, fuzz, mutate, demo, targets, trace),
+    *(sweep, report),
+)
+for _command in _COMMANDS:
     app.command()(_command)
 app.add_typer(evidence, name="evidence")
 app.add_typer(zoo, name="zoo")

@@ -9,8 +9,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from assay.errors import BadArgument, hint_for
 from assay.frontends.checkpoint import ImportedModel, load_model
+from assay.frontends.checkpoint.recipes.bert import BertConfiguration
+from assay.ir.dtypes import Array
+from assay.jobs.embed import embed_job, longest_of, pooling_of
 from assay.jobs.generate import Sampling, generate_job
 from assay.jobs.job import JobGraph
 from assay.jobs.models import JobModel
@@ -111,11 +116,47 @@ def _tokenizer(model: ImportedModel) -> Tokenizer:
     return make_tokenizer(model.tokenizer.files, model.tokenizer.facts)
 
 
-_TASKS: Mapping[str, Callable[..., Any]] = {"generate": open_writer}
+# --- vectors of texts
+
+
+class TextEmbedder:
+    """Turns texts into vectors of length 1."""
+
+    def __init__(self, encoder: JobModel, tokenizer: Tokenizer, job: JobGraph) -> None:
+        self.encoder, self.tokenizer, self.job = encoder, tokenizer, job
+
+    def __call__(self, texts: Sequence[str], *, budget: Budget | None = None) -> Array:
+        """One row for each text."""
+        links = {"encoder": self.encoder, "tokenizer": self.tokenizer}
+        if not texts:
+            raise BadArgument("there is no text")
+        return np.stack([self.job.run({**links, "text": text}, budget=budget)["vector"] for text in texts])
+
+
+def open_embedder(
+    source: str | Path | ImportedModel, options: SessionOptions | None = None, pooling: str = ""
+) -> TextEmbedder:
+    """The model in a folder as one that makes vectors of texts. BadArgument if it does something else.
+
+    How the vectors of tokens become one, a folder of sentence-transformers says; else it is their mean."""
+    model = source if isinstance(source, ImportedModel) else load_model(source)
+    if not isinstance(model.configuration, BertConfiguration):
+        raise BadArgument(f"a model of the family '{model.family}' does not make vectors of texts")
+    folder = model.checkpoint.files[0].parent
+    longest = model.configuration.positions - model.configuration.first_position
+    tokenizer = _tokenizer(model)
+    encoder = _called(model, "encoder", options)
+    kinds = [str(value.type) for value in model.graphs["encoder"].outputs]
+    chosen = pooling or pooling_of(folder)
+    job = embed_job(encoder.digest, tokenizer.digest, kinds, pooling=chosen, longest=min(longest, longest_of(folder)))
+    return TextEmbedder(encoder, tokenizer, job)
+
+
+_TASKS: Mapping[str, Callable[..., Any]] = {"generate": open_writer, "embed": open_embedder}
 
 
 def pipeline(task: str, source: str | Path, **options: Any) -> Any:
-    """A model made ready for a task (`generate`): a folder of Hugging Face's form, a GGUF file or one of torch.
+    """A model made ready for a task (`generate`, `embed`): a folder of Hugging Face's form, or a GGUF file.
 
     Options are those of a session, such as `target`."""
     if task not in _TASKS:

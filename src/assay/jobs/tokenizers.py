@@ -63,9 +63,14 @@ class Tokenizer:
         """How a conversation becomes a text, if the model says so."""
         return ChatTemplate(self.template_text, self.names) if self.template_text else None
 
-    def encode(self, text: str, special: bool = True) -> list[int]:
-        """The tokens of a text; with those that begin and end it, if `special`."""
-        return self.backend.encode(text, add_special_tokens=special).ids
+    def encode(self, text: str, special: bool = True, longest: int = 0) -> list[int]:
+        """The tokens of a text; with those that begin and end it, if `special`. Of more than `longest` tokens (0: any
+        number) the first are taken, and the one that ends the text."""
+        found = self.backend.encode(text, add_special_tokens=special)
+        if not 0 < longest < len(found.ids):
+            return found.ids
+        kept = int(found.special_tokens_mask[-1])
+        return found.ids[: longest - kept] + found.ids[len(found.ids) - kept :]
 
     def decode(self, tokens: Iterable[int]) -> str:
         """The text of tokens, without special ones. Bytes that are no text become U+FFFD."""
@@ -131,7 +136,7 @@ def _of_files(files: Mapping[str, Path], limits: Limits) -> Tokenizer:
     backend = Backend.from_str(_text(files[_TOKENIZER], limits))
     backend.no_padding()
     backend.no_truncation()
-    tables = {name: _table(path, limits) for name, path in files.items() if name in (_SETTINGS, *_ENDS)}
+    tables = {name: read_table(path, limits) for name, path in files.items() if name in (_SETTINGS, *_ENDS)}
     settings = tables.get(_SETTINGS, {})
     names = {name: text for name in _NAMED if (text := _token_text(settings.get(name)))}
     listed = [each for name in _ENDS for each in _numbers(tables.get(name, {}).get("eos_token_id"))]
@@ -179,7 +184,10 @@ def _text(path: Path, limits: Limits) -> str:
     return path.read_text(encoding="utf-8")
 
 
-def _table(path: Path, limits: Limits) -> dict[str, Any]:
-    """A JSON file that is a table; nothing if it is something else."""
-    found = json.loads(_text(path, limits))
+def read_table(path: Path, limits: Limits = DEFAULT) -> dict[str, Any]:
+    """A JSON file that is a table; nothing if it is something else or not there. ImportFailed if it is no JSON."""
+    try:
+        found: Any = json.loads(_text(path, limits)) if path.is_file() else {}
+    except (ValueError, RecursionError) as error:
+        raise ImportFailed(f"'{path.name}' is no JSON: {error}", where=str(path)) from None
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}

@@ -92,9 +92,10 @@ def reorder(state: ModelState, rows: Array) -> ModelState:
 
 
 @op("any, string -> i64", into=JOB_OPS, types=_linked(TOKENS, tokenizer=0), host=True)
-def encode(tokenizer: Tokenizer, text: Array, *, special: bool = True) -> Array:
-    """The tokens of a text; with those that begin and end every text, if `special`."""
-    return np.array(tokenizer.encode(text.item(), special), np.int64)
+def encode(tokenizer: Tokenizer, text: Array, *, special: bool = True, longest: int = 0) -> Array:
+    """The tokens of a text; with those that begin and end every text, if `special`. No more than `longest` of them,
+    unless that is 0."""
+    return np.array(tokenizer.encode(text.item(), special, longest), np.int64)
 
 
 @op("any, i64 -> string", into=JOB_OPS, types=_linked(TEXT, tokenizer=0), host=True)
