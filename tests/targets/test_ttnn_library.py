@@ -137,8 +137,12 @@ def test_a_worker_that_hangs_meets_a_limit(library: Library) -> None:
         other.close()
 
 
-def test_a_worker_that_is_killed_at_any_moment_is_started_anew(library: Library) -> None:
+def test_a_worker_that_is_killed_at_any_moment_is_started_anew_and_nothing_is_left(
+    library: Library, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     other = Library(installed(), CARDS["n150"])
+    before = children()
     chance = random.Random(0)
     many = [step("add", value(1), value(1), results=(number,)) for number in range(2, 400)]
     try:
@@ -156,6 +160,14 @@ def test_a_worker_that_is_killed_at_any_moment_is_started_anew(library: Library)
             assert isinstance(other.check([ADD], [tensor(1, 64, 64)]), Checked)
     finally:
         other.close()
+    assert children() == before, "no process is left"
+    assert not list(tmp_path.glob("assay-ttnn-*")), "nor a folder"
+
+
+def children() -> set[str]:
+    """The processes that this one has started and that are still there."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return {pid for each in lists for pid in each.read_text().split()}
 
 
 # --- where the library or the set-up is missing

@@ -26,10 +26,11 @@ from assay.targets.base import (
 )
 from assay.targets.shared.limitations import other_mode
 from assay.targets.threads import Threads, available_threads
-from assay.targets.ttnn.device_model import ModelledCard, Setting, compiled
+from assay.targets.ttnn.executable import Setting, compiled
 from assay.targets.ttnn.formats import chosen_weights
 from assay.targets.ttnn.library import LibraryFailed, has_card, open_library
 from assay.targets.ttnn.linear import fuse_linear
+from assay.targets.ttnn.numbers import chosen_numbers
 from assay.targets.ttnn.resident import keep_weights
 from assay.targets.ttnn.table import TABLE
 
@@ -55,7 +56,7 @@ class TtnnTarget:
         details = {
             "ttnn": about.version,
             "card": f"mock {library.mock.name} ({about.chips} × {about.arch}, {cores} cores)",
-            "numbers": "device model",
+            "numbers": chosen_numbers().words,
         }
         return Probe(
             True, details={**details, **({"but": "the card of this machine is not used"} if has_card() else {})}
@@ -82,12 +83,15 @@ class TtnnTarget:
         return self.limitations().support(node)
 
     def passes(self) -> Sequence[NamedPass]:
-        """Layers are one call; weights stay on the card."""
-        return (NamedPass("linear", fuse_linear), NamedPass("resident", keep_weights))
+        """Layers are one call each; weights stay on the card."""
+        return (
+            NamedPass("linear", fuse_linear),
+            NamedPass("resident", keep_weights),
+        )
 
     def open(self) -> Device:
         """The memory of the modelled card."""
-        return ModelledCard()
+        return chosen_numbers().card()
 
     def compile(
         self, segment: Graph, bodies: Bodies, disabled: Collection[str] = (), device: Device | None = None
@@ -97,7 +101,8 @@ class TtnnTarget:
         if isinstance(library, str):
             raise CompileFailed(library)
         setting = Setting(segment, library, self._limits, bodies, chosen_weights())
-        return compiled(setting, device or ModelledCard())
+        numbers = chosen_numbers()
+        return compiled(setting, device or numbers.card(), numbers.executable)
 
 
 _LIMITATIONS = TABLE.limitations()

@@ -6,23 +6,21 @@ what a single op does inside is exact. The card itself sums in f32 and approxima
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from assay.errors import RunFailed
 from assay.ir.dtypes import Array
-from assay.ir.graph import Graph, Value
-from assay.limits import Limits
-from assay.targets.base import Bodies, Device, Event, Executable, Finished, Observer, ProgramNote, Run
+from assay.ir.graph import Value
+from assay.targets.base import Event, Finished, Observer, Run
 from assay.targets.budget import Allowance
 from assay.targets.reference.interpreter import Interpreter
-from assay.targets.ttnn.description import description
+from assay.targets.ttnn.executable import Setting, TakenExecutable
 from assay.targets.ttnn.formats import ROUNDING, bfloat16
-from assay.targets.ttnn.library import Library
-from assay.targets.ttnn.lowering import Taken, accepted, planned
+from assay.targets.ttnn.lowering import Taken
 from assay.targets.ttnn.plan import bytes_on_card, fits_words, handed_over, kind_of, matrices_of
 
 
@@ -56,48 +54,25 @@ class ModelledCard:
         return buffer.content.copy()
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What all executables of a segment share: the segment, the library that takes its programs, limits and bodies."""
-
-    segment: Graph
-    library: Library
-    limits: Limits
-    bodies: Bodies
-    matrices: str = ""
-
-
-class ModelledExecutable:
-    """A segment that the library has taken, computed by the model. `resident` is on the card for all runs."""
-
-    addressed: Collection[int] = ()
+class ModelledExecutable(TakenExecutable):
+    """A segment that the library has taken, computed by the model."""
 
     def __init__(self, setting: Setting, taken: Taken, resident: Mapping[Value, ModelledBuffer]) -> None:
-        self._setting, self._resident, self.taken = setting, resident, taken
+        super().__init__(setting, taken, resident)
         segment = setting.segment
-        self._open = tuple(value for value in segment.inputs if value not in resident)
         self._narrow = matrices_of(segment) if setting.matrices else frozenset[Value]()
         lasting = {**segment.constants, **{value: each.content for value, each in resident.items()}}
         constants = {value: self._held(value, content) for value, content in lasting.items()}
-        graph = replace(segment, inputs=self._open, input_names=(), constants=constants)
+        graph = replace(segment, inputs=self.open, input_names=(), constants=constants)
         self._oracle = Interpreter(graph, "bf16", setting.limits, setting.bodies)
         self._whole = any(kind_of(value) == "int" for node in segment.nodes for value in node.outputs)
-
-    def bind(self, statics: Mapping[int, Any]) -> Executable:
-        """The same segment with some of its inputs on the card for good, in the forms that its program wants."""
-        resident = {**self._resident, **{self._open[at]: each for at, each in statics.items()}}
-        return ModelledExecutable(self._setting, take(self._setting, resident), resident)
-
-    def notes(self) -> Sequence[ProgramNote]:
-        """Calls, memory and conversions."""
-        return description(self._setting.segment, self.taken, self._setting.library.about())
 
     def submit(
         self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
     ) -> tuple[tuple[Any, ...], Run]:
         """Buffers in, buffers out."""
         watch = _widths_watched(observer) if self._whole else observer
-        contents = [self._held(value, each.content) for value, each in zip(self._open, inputs, strict=True)]
+        contents = [self._held(value, each.content) for value, each in zip(self.open, inputs, strict=True)]
         found, _ = self._oracle.submit(contents, watch, allowance)
         return tuple(map(ModelledBuffer, found)), Finished(self.taken.peak_bytes)
 
@@ -105,7 +80,7 @@ class ModelledExecutable:
         """What a value is on the card: matrices may be narrower than other floats."""
         if value not in self._narrow:
             return content
-        return ROUNDING[self._setting.matrices](content.astype(np.float32)).astype(content.dtype)
+        return ROUNDING[self.setting.matrices](content.astype(np.float32)).astype(content.dtype)
 
 
 def _widths_watched(observer: Observer | None) -> Observer:
@@ -123,19 +98,3 @@ def _widths_watched(observer: Observer | None) -> Observer:
             observer(event)
 
     return watch
-
-
-def take(setting: Setting, resident: Collection[Value] = ()) -> Taken:
-    """The program of a segment, some of whose inputs are `resident`, and what the library says of it. CompileFailed if
-    the library does not take it."""
-    program = planned(setting.segment, resident, matrices=setting.matrices)
-    return Taken(program, accepted(program, setting.library))
-
-
-def compiled(setting: Setting, card: Device) -> ModelledExecutable:
-    """A segment made ready; its constants are on the card from now on."""
-    taken = take(setting)
-    constants = setting.segment.constants
-    used = dict.fromkeys(each.value for each in taken.program.given if each.value in constants)
-    resident: dict[Value, Any] = {value: card.upload(constants[value]) for value in used}
-    return ModelledExecutable(setting, taken, resident)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -85,9 +86,9 @@ class Library:
     def __init__(self, found: Installed, mock: Card, limits: WorkerLimits = PATIENCE, small: int = SMALL) -> None:
         self.mock = mock
         environment = mock_environment(found.folder, mock)
-        self._worker = Worker(
-            _SERVICE, list(mock.mesh), small, python=found.python, environment=environment, limits=limits
-        )
+        self._notes = tempfile.TemporaryDirectory(prefix="assay-ttnn-", ignore_cleanup_errors=True)
+        arguments = list(mock.mesh), small, self._notes.name
+        self._worker = Worker(_SERVICE, *arguments, python=found.python, environment=environment, limits=limits)
 
     def about(self) -> About:
         """What the library says of itself."""
@@ -114,6 +115,7 @@ class Library:
     def close(self) -> None:
         """End the process."""
         self._worker.close()
+        self._notes.cleanup()
 
     @property
     def pid(self) -> int | None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import importlib
 import os
 import re
-import tempfile
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -34,10 +33,10 @@ def said(error: BaseException) -> str:
     return " ".join((found.group(1) if found else text).split()) or type(error).__name__
 
 
-def serve(mesh: list[int], small: int) -> Callable[[Any, Send], Any]:
-    """Open the card, a mesh of chips, with `small` bytes of each core's memory for small things."""
-    # The library writes notes into the working folder, and must not be imported as a folder of it.
-    os.chdir(tempfile.mkdtemp(prefix="assay-ttnn-"))
+def serve(mesh: list[int], small: int, folder: str) -> Callable[[Any, Send], Any]:
+    """Open the card, a mesh of chips, with `small` bytes of each core's memory for small things. The library writes
+    notes into its working folder, which is `folder`."""
+    os.chdir(folder)
     ttnn: Any = importlib.import_module("ttnn")
     if mesh == [1, 1]:
         device = ttnn.open_device(device_id=0, l1_small_size=small)

@@ -1,0 +1,125 @@
+"""What becomes of the zoo on a Tenstorrent card: every model put to the library, op by op.
+
+    python tools/ttnnzoo.py --size full --out FILE [MODEL …]
+
+Weights are allocated, not filled, and results are zeros; with `--numbers model` the device model computes them, for
+models whose sizes depend on them. FILE gets a line of JSON for each model; models that it has a line of are left out,
+so that a run can be gone on with. Of a model that dies or takes too long, the line says so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from assay.processes import Send, Worker, WorkerFailed, WorkerLimits
+from assay.targets.ttnn.numbers import ENVIRONMENT, NUMBERS
+
+TARGET = "ttnn,cpu"
+ATTEMPT = "runs on the target"
+"""How the warning reads that a node which was planned for the card went elsewhere."""
+
+
+# --- in the worker
+
+
+def service() -> Callable[[Any, Send], Any]:
+    """Answers with what became of a model, {"model": its name, "size": …}."""
+    return lambda request, send: told(request["model"], request["size"])
+
+
+def told(name: str, size: Any) -> dict[str, Any]:
+    """The line of one model."""
+    from assay.evidence.sweep.accounts import transfers
+    from assay.runtime.torch.backend import Options
+    from assay.runtime.torch.explain import explained
+    from assay.runtime.torch.watch import CallArguments, watching
+    from assay.zoo.torch import find
+
+    model = find(name)
+    if model.unavailable:
+        return {"failed": model.unavailable}
+    started = time.perf_counter()
+    module = model.empty(size).eval().requires_grad_(False)
+    inputs = model.example(module, size=size)
+    options = Options(target=TARGET, frozen=True, cache=False)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with watching(module, options=options, dynamic=False, train=None, backward=False) as (seen, run):
+            run(CallArguments((), inputs), fused=True)
+    found = explained(seen)
+    notes = [note for graph in seen.graphs for note in graph.program.notes()]
+    away = [each for each in found.ops if each.opaque or each.fallback]
+    return {
+        "graphs": len(found.graphs),
+        "breaks": sum(each.count for each in found.breaks),
+        "aten": sum(each.count for each in found.ops),
+        "remaining": sum(each.opaque + each.fallback for each in away),
+        "left": {each.op: [each.opaque + each.fallback, *each.reasons] for each in away},
+        "refused": sorted({str(each.message) for each in said if ATTEMPT in str(each.message)}),
+        "crossings": transfers(graph.program.plan for graph in seen.graphs).count,
+        "memory": [list(row) for note in notes for row in note.rows if row[0] == "DRAM"],
+        "seconds": round(time.perf_counter() - started, 1),
+    }
+
+
+# --- in the tool
+
+
+def lines(path: Path) -> dict[str, Mapping[str, Any]]:
+    """What a file tells, by model."""
+    found = (json.loads(line) for line in path.read_text().splitlines()) if path.exists() else ()
+    return {each["model"]: each for each in found}
+
+
+def summary(found: Sequence[Mapping[str, Any]]) -> str:
+    """How many models the library takes, and what is left of the others."""
+    compiled = [each for each in found if "failed" not in each]
+    taken = [each for each in compiled if not each["refused"]]
+    whole = [each for each in taken if not each["remaining"]]
+    still = [each for each in compiled if not each["crossings"]]
+    return (
+        f"{len(found)} models: {len(compiled)} compiled, {len(taken)} without a refusal of the library, "
+        f"{len(whole)} of them wholly on the card; {len(still)} have no transfer inside"
+    )
+
+
+def main() -> None:
+    """Put models to the library."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("models", nargs="*", help="only these")
+    parser.add_argument("--size", choices=("small", "full"), default="small")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument(
+        "--numbers", choices=NUMBERS, default="none", help="who computes; what zeros lead astray needs it"
+    )
+    parser.add_argument("--timeout", type=float, default=900.0, help="seconds for a model")
+    given = parser.parse_args()
+    os.environ[ENVIRONMENT] = given.numbers
+    from assay.zoo.torch import MODELS
+
+    limits = WorkerLimits(seconds=given.timeout, resident=18 << 30)
+    with Worker(f"{Path(__file__).resolve()}:service", limits=limits) as worker:
+        done = lines(given.out)
+        for name in given.models or MODELS:
+            if name in done:
+                continue
+            try:
+                line = worker.ask({"model": name, "size": given.size}, what=name)
+            except WorkerFailed as error:
+                line = {"failed": error.message}
+            with given.out.open("a") as file:
+                file.write(json.dumps({"model": name, "size": given.size, "numbers": given.numbers, **line}) + "\n")
+            print(name, line.get("failed") or f"{line['remaining']} of {line['aten']} left", file=sys.stderr)
+    print(summary(list(lines(given.out).values())))
+
+
+if __name__ == "__main__":
+    main()
