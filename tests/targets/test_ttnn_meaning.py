@@ -41,6 +41,66 @@ def _attention(q: Any, k: Any, v: Any, *, attn_mask: Any, is_causal: bool, scale
     return attend(q, k, v, attn_mask, is_causal=is_causal, scale=scale, enable_gqa=True)
 
 
+def _decoded(q: Any, k: Any, v: Any, **given: Any) -> Any:
+    """One token: queries (1, N, H, D) and a mask (1, N, H, L)."""
+    mask = given.pop("attn_mask")
+    turned = None if mask is None else mask.permute(1, 2, 0, 3)
+    found = _attention(q.permute(1, 2, 0, 3), k, v, attn_mask=turned, **given)
+    return found.permute(2, 0, 1, 3)
+
+
+def _heads(x: Any, *, num_heads: int, transpose_key: bool) -> Any:
+    assert not transpose_key
+    parts = x.chunk(3, -1)
+    return tuple(part.unflatten(-1, (num_heads, -1)).transpose(1, 2) for part in parts)
+
+
+def _turned(x: Any, cos: Any, sin: Any, *, is_decode_mode: bool, compute_kernel_config: Any) -> Any:
+    """As Hugging Face has it."""
+    assert not is_decode_mode
+    low, high = x.chunk(2, -1)
+    return x * cos + torch.cat([-high, low], -1) * sin
+
+
+def _cached(cache: Any, rows: Any, *, update_idxs_tensor: Any) -> Any:
+    """Rows (1, N, H, D) at a place for each entry of a batch."""
+    found = cache.clone()
+    for at, place in enumerate(update_idxs_tensor.tolist()):
+        assert place >= 0, "such a row is left out"
+        found[at, :, place] = rows[0, at]
+    return found
+
+
+def _channels_first(x: Any, told: Mapping[str, Any]) -> Any:
+    return x.reshape(told["batch_size"], told["input_height"], told["input_width"], -1).permute(0, 3, 1, 2)
+
+
+def _convolved(**told: Any) -> Any:
+    above, below, left, right = told["padding"]
+    image = functional.pad(_channels_first(told["input_tensor"], told), [left, right, above, below])
+    bias = told["bias_tensor"]
+    steps = {"stride": told["stride"], "dilation": told["dilation"], "groups": told["groups"]}
+    found = functional.conv2d(image, told["weight_tensor"], None if bias is None else bias.reshape(-1), **steps)
+    return found.permute(0, 2, 3, 1).reshape(1, 1, -1, found.shape[1])
+
+
+def _spread(**told: Any) -> Any:
+    """Without padding torch gives all that the kernel reaches, and `output_padding` is more behind it."""
+    assert told["mirror_kernel"], "the kernel is not turned around before"
+    above, below, left, right = told["padding"]
+    bias, image = told["bias_tensor"], _channels_first(told["input_tensor"], told)
+    steps = {"stride": told["stride"], "dilation": told["dilation"], "groups": told["groups"]}
+    found = functional.conv_transpose2d(image, told["weight_tensor"], None, **steps)
+    more = told["output_padding"]
+    found = functional.pad(found, [-left, more[1] - right, -above, more[0] - below])
+    found = found if bias is None else found + bias.reshape(-1, 1, 1)
+    return found.permute(0, 2, 3, 1).reshape(1, 1, -1, found.shape[1])
+
+
+def _grouped(x: Any, *, num_groups: int, epsilon: float, **_: Any) -> Any:
+    return functional.group_norm(x.permute(0, 3, 1, 2), num_groups, eps=epsilon).permute(0, 2, 3, 1)
+
+
 _ACTIVATIONS = {
     "UnaryOpType.RELU": functional.relu,
     "UnaryOpType.GELU": functional.gelu,
@@ -103,8 +163,20 @@ MEANINGS: Mapping[str, Callable[..., Any]] = {
     "max": _reduced(torch.amax),
     "min": _reduced(torch.amin),
     "transformer.scaled_dot_product_attention": _attention,
+    "transformer.scaled_dot_product_attention_decode": _decoded,
+    "transformer.concatenate_heads": lambda x: x.transpose(1, 2).flatten(2),
+    "transformer.split_query_key_value_and_split_heads": _heads,
+    "experimental.rotary_embedding_hf": _turned,
+    "experimental.paged_update_cache": _cached,
+    "to_memory_config": lambda x, where: x,
+    "from_device": lambda x: x,
+    "conv2d": _convolved,
+    "prepare_conv_transpose2d_weights": lambda *, weight_tensor, **_: weight_tensor,
+    "prepare_conv_transpose2d_bias": lambda *, bias_tensor, **_: bias_tensor,
+    "conv_transpose2d": _spread,
+    "group_norm": _grouped,
 }
-IMAGES = ("conv", "max_pool", "average_pool")
+IMAGES = ("max_pool", "average_pool")
 """Rows whose calls torch has nothing like: images with channels last as matrices."""
 
 

@@ -421,6 +421,17 @@ def test_integers_that_grow_beyond_32_bits_on_the_card_are_an_error(target: Ttnn
         program.run([np.array([0, 0, 0, 46341])])
 
 
+@pytest.mark.filterwarnings("error:.*runs on the target:RuntimeWarning")
+def test_a_choice_between_two_floats_that_integers_decide_is_of_floats(target: TtnnTarget) -> None:
+    b = Builder()
+    x = b.input(TensorType(dtypes.i64, (4, 5)))
+    floats = [b.constant(np.float32(each)) for each in (0.0, -np.inf)]
+    graph = b.finish("g", [x], [b.where(b.lt(x, b.constant(np.array(3))), *floats)])
+    (found,) = placed_on(target, graph).run([np.arange(20).reshape(4, 5)])
+    assert (found == 0).sum() == 3
+    assert np.isneginf(found).sum() == 17
+
+
 def test_a_constant_beyond_32_bits_leaves_its_reader_to_the_oracle(target: TtnnTarget) -> None:
     b = Builder()
     x = b.input(TensorType(dtypes.i64, (4, 2)))

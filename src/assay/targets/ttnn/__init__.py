@@ -28,6 +28,7 @@ from assay.targets.shared.limitations import other_mode
 from assay.targets.threads import Threads, available_threads
 from assay.targets.ttnn.executable import Setting, compiled
 from assay.targets.ttnn.formats import chosen_weights
+from assay.targets.ttnn.heads import fuse_heads
 from assay.targets.ttnn.library import LibraryFailed, has_card, open_library
 from assay.targets.ttnn.linear import fuse_linear
 from assay.targets.ttnn.numbers import chosen_numbers
@@ -83,8 +84,9 @@ class TtnnTarget:
         return self.limitations().support(node)
 
     def passes(self) -> Sequence[NamedPass]:
-        """Layers are one call each; weights stay on the card."""
+        """Heads and layers are one call each; weights stay on the card."""
         return (
+            NamedPass("heads", fuse_heads),
             NamedPass("linear", fuse_linear),
             NamedPass("resident", keep_weights),
         )

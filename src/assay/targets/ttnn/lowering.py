@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from assay.errors import CompileFailed
 from assay.ir.graph import Graph, Value
 from assay.targets.base import NodeRefused
-from assay.targets.ttnn import ops, rows
+from assay.targets.ttnn import attention_ops, ops, rows
 from assay.targets.ttnn.formats import ENVIRONMENT
 from assay.targets.ttnn.library import Checked, Library, LibraryFailed, RefusedCall
 from assay.targets.ttnn.plan import CallPlanner, CallProgram
 from assay.targets.ttnn.table import TABLE, OpTable
 
-__all__ = ["accepted", "ops", "planned", "rows"]
+__all__ = ["accepted", "attention_ops", "ops", "planned", "rows"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ FORMATS: tuple[tuple[str, str], ...] = (
 """What the library is asked in."""
 
 
-def _floats(*shapes: tuple[int, ...], **attrs: Any) -> Sample:
-    return Sample(tuple(np.ones(shape, np.float32) for shape in shapes), attrs)
+def _floats(*shapes: tuple[int, ...] | None, **attrs: Any) -> Sample:
+    return Sample(tuple(None if shape is None else np.ones(shape, np.float32) for shape in shapes), attrs)
 
 
 def _whole(*shape: int) -> np.ndarray[Any, Any]:
@@ -52,12 +52,16 @@ def _image(*new: int, mode: str, **attrs: Any) -> Sample:
 
 _TABLE = np.ones((40, 6, 64), np.float32)
 
+_DOUBLED = {"strides": (2, 2), "dilations": (1, 1), "output_padding": (0, 0)}
+
 MORE: Mapping[str, Sequence[Sample]] = {
     "split": [_floats((2, 5), sizes=(2, 3), axis=1), _floats((64, 96), sizes=(32, 64), axis=-1)],
     "sdpa": [
         _floats((2, 4, 197, 64), (2, 4, 197, 64), (2, 4, 197, 64)),
         _floats((1, 8, 64, 64), (1, 2, 64, 64), (1, 2, 64, 64), causal=True),
         _floats((2, 4, 7, 40), (2, 4, 1500, 40), (2, 4, 1500, 40), (2, 1, 1, 1500), scale=0.5),
+        _floats((2, 4, 1, 64), (2, 4, 96, 64), (2, 4, 96, 64), (2, 1, 1, 96)),
+        _floats((1, 8, 1, 40), (1, 2, 64, 40), (1, 2, 64, 40)),
     ],
     "matmul": [
         _floats((2, 1, 33, 65), (1, 6, 65, 7)),
@@ -71,6 +75,16 @@ MORE: Mapping[str, Sequence[Sample]] = {
         _floats((1, 96, 28, 28), (96, 1, 3, 3), strides=(1, 1), pads=(1,) * 4, dilations=(1, 1), groups=96),
         _floats((1, 80, 3000), (384, 80, 3), (384,), strides=(1,), pads=(1, 1), dilations=(1,)),
     ],
+    "conv_transpose": [
+        _floats((1, 128, 32, 32), (128, 64, 4, 4), (64,), pads=(1,) * 4, **_DOUBLED),
+        _floats((2, 64, 16, 16), (64, 64, 2, 2), (64,), pads=(0,) * 4, **_DOUBLED),
+    ],
+    "group_norm": [
+        _floats((1, 320, 64, 64), (320,), (320,), groups=32),
+        _floats((2, 64, 16, 16), groups=32),
+        _floats((1, 32, 8, 8), (32,), None, groups=1),
+    ],
+    "instance_norm": [_floats((1, 64, 32, 32), (64,), (64,))],
     "max_pool": [_floats((1, 64, 112, 112), kernel=(3, 3), strides=(2, 2), pads=(1,) * 4, dilations=(1, 1))],
     "average_pool": [_floats((2, 512, 7, 7), kernel=(7, 7), strides=(1, 1), pads=(0,) * 4, dilations=(1, 1))],
     "layer_norm": [_floats((1, 197, 192), (192,), (192,)), _floats((2, 7, 5120), (5120,), (5120,))],
@@ -201,6 +215,27 @@ RULES: Sequence[LibraryRule] = (
         "transformer.scaled_dot_product_attention",
         [_Q, _Q, _Q],
         options={"is_causal": False, "attn_mask": ((1, 1, 1, 64), "bfloat16", TILE)},
+    ),
+    LibraryRule(
+        "heads that are joined are whole tiles", "transformer.concatenate_heads", [((1, 4, 64, 80), "bfloat16", TILE)]
+    ),
+    LibraryRule(
+        "heads that are split are whole tiles",
+        "transformer.split_query_key_value_and_split_heads",
+        [((1, 64, 3 * 4 * 80), "bfloat16", TILE)],
+        options={"num_heads": 4, "transpose_key": False},
+    ),
+    LibraryRule(
+        "heads that are turned are of 32, or of multiples of 64",
+        "experimental.rotary_embedding_hf",
+        [((1, 4, 64, 96), "bfloat16", TILE), *[((1, 1, 64, 96), "bfloat16", TILE)] * 2],
+        options={"is_decode_mode": False},
+    ),
+    LibraryRule(
+        "rows for a cache lie on a core each",
+        "experimental.paged_update_cache",
+        [_Q, ((1, 1, 2, 32), "bfloat16", TILE)],
+        options={"update_idxs": [3]},
     ),
     LibraryRule("in tiles nothing is put in front", "pad", [_Q], [[(0, 0), (0, 0), (2, 0), (0, 0)]], {"value": 0.0}),
     LibraryRule("block formats are in tiles alone", "to_layout", [((64, 64), "bfloat8_b", ROWS)], [{"name": TILE}]),

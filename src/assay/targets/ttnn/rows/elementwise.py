@@ -159,11 +159,12 @@ def _div(p: CallPlanner, node: Node) -> None:
 
 @lowers("where", calls=("where",), kinds=(BOOL, ALL))
 def _where(p: CallPlanner, node: Node) -> None:
-    """Floats that are known may be numbers."""
+    """Floats that are known may be numbers; if both are, the result is of the condition's dtype, or wider."""
     condition, x, y = node.inputs
     numbers = kind_of(node.outputs[0]) != "int" and on_card(condition) == on_card(node.outputs[0])
     chosen = [n if numbers and (n := p.scalar(value)) is not None else p.take(value) for value in (x, y)]
-    p.give(node.outputs[0], p.call("where", p.take(condition, _present(p, condition)), *chosen))
+    form = _present(p, condition) if any(isinstance(each, Ref) for each in chosen) else None
+    p.give(node.outputs[0], p.call("where", p.take(condition, form), *chosen))
 
 
 @lowers("cast", calls=("typecast", "ne", "trunc"), kinds=(ALL,))

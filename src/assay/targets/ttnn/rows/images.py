@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from assay.ir.graph import Node, Value
 from assay.ops.definitions.resize import Taps, lines_of, taps_of
 from assay.targets.base import limitation
+from assay.targets.ttnn.formats import TILE as TILE_SIZE
 from assay.targets.ttnn.plan import CHANNELS_LAST, ROWS, TILE, CallPlanner, Form, Make, Named, Ref, sizes
 from assay.targets.ttnn.products_config import ACCURATE
 from assay.targets.ttnn.rows.positions import PICKING, picked
@@ -35,13 +37,14 @@ def _pads(pads: Sequence[int]) -> list[int]:
     return [before[0], after[0], before[1], after[1]]
 
 
+def _lies(p: CallPlanner, value: Value | None) -> Form:
+    """The form of an image with its channels last, in tiles or rows as it lies."""
+    forms = (Form(p.floats, layout, CHANNELS_LAST) for layout in (TILE, ROWS))
+    return next((form for form in forms if form in p.forms(value)), Form(p.floats, ROWS, CHANNELS_LAST))
+
+
 def _taken(p: CallPlanner, value: Value | None) -> Ref:
-    """An image with its channels last, in tiles or rows as it lies."""
-    for layout in (TILE, ROWS):
-        form = Form(p.floats, layout, CHANNELS_LAST)
-        if form in p.forms(value):
-            return p.take(value, form)
-    return p.take(value, Form(p.floats, ROWS, CHANNELS_LAST))
+    return p.take(value, _lies(p, value))
 
 
 def _sized(value: Value | None) -> tuple[int, int, int, int]:
@@ -54,31 +57,90 @@ def _sized(value: Value | None) -> tuple[int, int, int, int]:
 @lowers("conv", calls=("conv2d",), unless=(_no_image,), layout=ROWS)
 def _conv(p: CallPlanner, node: Node) -> None:
     x, weights, bias = (*node.inputs, None)[:3]
-    count, channels, height, width = _sized(x)
-    out, per_group, *_ = sizes(weights)
-    kernel = _plane(sizes(weights)[2:], 1)
-    flat = p.take(weights)
-    if len(sizes(weights)) == 3:
-        flat = p.call("reshape", flat, [out, per_group, *kernel])
+    out = sizes(weights)[0]
     found = p.call(
         "conv2d",
         input_tensor=_taken(p, x),
-        weight_tensor=flat,
+        weight_tensor=_kernel_of(p, weights),
         bias_tensor=None if bias is None else p.call("reshape", p.take(bias), [1, 1, 1, out]),
-        device=Named("device"),
-        in_channels=channels,
-        out_channels=out,
-        batch_size=count,
-        input_height=height,
-        input_width=width,
-        kernel_size=kernel,
-        stride=_plane(node.attrs["strides"], 1),
-        padding=_pads(node.attrs["pads"]),
-        dilation=_plane(node.attrs["dilations"], 1),
-        groups=node.attrs["groups"],
-        conv_config=Make("Conv2dConfig", {"weights_dtype": Named(p.floats)}),
-        compute_config=ACCURATE,
         memory_config=_ON_CARD,
+        **_described(p, node, out),
+    )
+    p.give(node.outputs[0], found, Form(p.floats, TILE, CHANNELS_LAST))
+
+
+def _kernel_of(p: CallPlanner, weights: Value | None) -> Ref:
+    """Weights of two spatial axes."""
+    shape = sizes(weights)
+    flat = p.take(weights)
+    return p.call("reshape", flat, [*shape[:2], *_plane(shape[2:], 1)]) if len(shape) == 3 else flat
+
+
+def _described(p: CallPlanner, node: Node, out: int) -> dict[str, Any]:
+    """A convolution to so many channels, as the library is told of it."""
+    count, channels, height, width = _sized(node.inputs[0])
+    return {
+        "device": Named("device"),
+        "in_channels": channels,
+        "out_channels": out,
+        "batch_size": count,
+        "input_height": height,
+        "input_width": width,
+        "kernel_size": _plane(sizes(node.inputs[1])[2:], 1),
+        "stride": _plane(node.attrs["strides"], 1),
+        "padding": _pads(node.attrs["pads"]),
+        "dilation": _plane(node.attrs["dilations"], 1),
+        "groups": node.attrs["groups"],
+        "conv_config": Make("Conv2dConfig", {"weights_dtype": Named(p.floats)}),
+        "compute_config": ACCURATE,
+    }
+
+
+@limitation("the library's transposed convolutions take nothing off beyond their kernel")
+def _cropped(node: Node) -> bool:
+    reach = [(size - 1) * step for size, step in zip(sizes(node.inputs[1])[2:], node.attrs["dilations"], strict=True)]
+    pads: tuple[int, ...] = node.attrs["pads"]
+    return any(not 0 <= pad <= most for pad, most in zip(pads, [*reach, *reach], strict=True))
+
+
+_SPREAD = "conv_transpose2d"
+
+
+@lowers(
+    "conv_transpose",
+    calls=("from_device", f"prepare_{_SPREAD}_weights", f"prepare_{_SPREAD}_bias", _SPREAD),
+    unless=(_no_image, _cropped),
+    layout=ROWS,
+)
+def _conv_transpose(p: CallPlanner, node: Node) -> None:
+    """The library prepares weights on the host, which is done once for weights that stay; it turns the kernel around
+    itself."""
+    x, weights, bias = (*node.inputs, None)[:3]
+    out = sizes(weights)[1] * node.attrs["groups"]
+    told, form, image = _described(p, node, out), _lies(p, x), _taken(p, x)
+    turned = {"output_padding": _plane(node.attrs["output_padding"], 0), "mirror_kernel": True}
+    given = {"input_memory_config": _ON_CARD, "input_layout": Named(form.layout), "input_dtype": Named(p.floats)}
+    kernel = p.call(
+        f"prepare_{_SPREAD}_weights",
+        weight_tensor=p.call("from_device", _kernel_of(p, weights)),
+        weights_format="IOHW",
+        has_bias=bias is not None,
+        **given,
+        **turned,
+        **told,
+    )
+    row = None
+    if bias is not None:
+        flat = p.call("from_device", p.call("reshape", p.take(bias), [1, 1, 1, out]))
+        row = p.call(f"prepare_{_SPREAD}_bias", bias_tensor=flat, **given, **told)
+    found = p.call(
+        _SPREAD,
+        input_tensor=image,
+        weight_tensor=kernel,
+        bias_tensor=row,
+        memory_config=_ON_CARD,
+        **turned,
+        **told,
     )
     p.give(node.outputs[0], found, Form(p.floats, TILE, CHANNELS_LAST))
 
@@ -134,6 +196,38 @@ def _batch_norm(p: CallPlanner, node: Node) -> None:
     shift = p.call("neg", moved) if bias is None else p.call("subtract", p.take(bias), moved)
     form = Form(p.floats, TILE, CHANNELS_LAST)
     p.give(node.outputs[0], p.call("add", p.call("multiply", p.take(x, form), factor), shift), form)
+
+
+@limitation("the library's norms of groups are of whole tiles: 32 places and 32 channels")
+def _partly_tiled(node: Node) -> bool:
+    _, channels, *places = sizes(node.inputs[0])
+    return bool(channels % TILE_SIZE or prod(places) % TILE_SIZE)
+
+
+@lowers(
+    "group_norm",
+    "instance_norm",
+    calls=("reshape", "group_norm", "multiply", "add"),
+    unless=(_no_places, _partly_tiled),
+)
+def _group_norm(p: CallPlanner, node: Node) -> None:
+    """The library wants scale and bias in a form of its own, so that they are applied afterwards."""
+    x, scale, bias = (*node.inputs, None, None)[:3]
+    count, channels, *places = sizes(x)
+    form = Form(p.floats, TILE, CHANNELS_LAST)
+    found = p.call(
+        "group_norm",
+        p.call("reshape", p.take(x, form), [count, 1, prod(places), channels]),
+        num_groups=node.attrs.get("groups", channels),
+        epsilon=float(node.attrs["epsilon"]),
+        inplace=False,
+        output_layout=Named(TILE),
+        memory_config=_ON_CARD,
+        compute_kernel_config=ACCURATE,
+    )
+    for call, value in (("multiply", scale), ("add", bias)):
+        found = found if value is None else p.call(call, found, p.take(value))
+    p.give(node.outputs[0], p.call("reshape", found, [1, 1, count * prod(places), channels]), form)
 
 
 # --- resampling

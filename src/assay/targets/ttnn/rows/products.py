@@ -1,18 +1,14 @@
-"""Matrix products and attention."""
+"""Matrix products."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf
 
-from assay.ir.graph import Node, Value
-from assay.targets.base import limitation
-from assay.targets.ttnn.formats import TILE as TILE_SIZE
-from assay.targets.ttnn.plan import CallPlanner, Make, Named, Ref, kind_of, on_card, sizes
+from assay.ir.graph import Node
+from assay.targets.ttnn.plan import CallPlanner, Make, Named, Ref, on_card
 from assay.targets.ttnn.products_config import ACCURATE
 from assay.targets.ttnn.rows.movement import repeated
-from assay.targets.ttnn.rows.reductions import coarser
-from assay.targets.ttnn.table import FLOAT, HELD, lowers
+from assay.targets.ttnn.table import lowers
 
 
 @lowers("matmul", calls=("repeat", "matmul"))
@@ -61,56 +57,3 @@ def _linear(p: CallPlanner, node: Node) -> None:
         compute_kernel_config=ACCURATE,
     )
     p.give(node.outputs[0], found)
-
-
-@limitation("the library's attention has four axes")
-def _other_rank(node: Node) -> bool:
-    return len(sizes(node.inputs[0])) != 4
-
-
-@limitation("the library's attention does not cap scores")
-def _capped(node: Node) -> bool:
-    return bool(node.attrs["softcap"])
-
-
-@limitation("the library's causal attention has no mask, and as many keys as queries")
-def _partly_causal(node: Node) -> bool:
-    q, k, _, mask = (*node.inputs, None)[:4]
-    return node.attrs["causal"] and (mask is not None or sizes(q)[2] != sizes(k)[2])
-
-
-@lowers(
-    "sdpa",
-    calls=("pad", "repeat", "where", "transformer.scaled_dot_product_attention", "slice"),
-    kinds=(FLOAT, FLOAT, FLOAT, HELD),
-    unless=(_other_rank, _capped, _partly_causal, coarser),
-)
-def _sdpa(p: CallPlanner, node: Node) -> None:
-    """Heads are filled up to whole tiles with zeros, which change no score; the mask is repeated for all queries."""
-    q, k, v, mask = (*node.inputs, None)[:4]
-    queries, keys, result = sizes(q), sizes(k), node.outputs[0]
-    width = max(queries[3], sizes(v)[3])
-    width += -width % TILE_SIZE
-    scale = node.attrs["scale"]
-    found = p.call(
-        "transformer.scaled_dot_product_attention",
-        *(_widened(p, p.take(each), width - sizes(each)[3]) for each in (q, k, v)),
-        attn_mask=None if mask is None else _whole_mask(p, mask, queries[2], keys[2]),
-        is_causal=bool(node.attrs["causal"]),
-        scale=float(scale) if scale is not None else queries[3] ** -0.5,
-        compute_kernel_config=ACCURATE,
-    )
-    shape = sizes(result)
-    p.give(result, found if shape[3] == width else p.call("slice", found, [0, 0, 0, 0], list(shape)))
-
-
-def _widened(p: CallPlanner, x: Ref, more: int) -> Ref:
-    return p.call("pad", x, [(0, 0), (0, 0), (0, 0), (0, more)], value=0.0) if more else x
-
-
-def _whole_mask(p: CallPlanner, mask: Value, queries: int, keys: int) -> Ref:
-    """A mask as numbers to be added to the scores."""
-    shape = sizes(mask)
-    outer = (1, 1, *shape)[-4:-2] if len(shape) > 1 else (1, 1)
-    added = p.take(mask) if kind_of(mask) == "float" else p.call("where", p.take(mask), 0.0, -inf)
-    return repeated(p, added, on_card(mask), (*outer, queries, keys))
