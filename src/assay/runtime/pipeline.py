@@ -169,7 +169,8 @@ class ModelPrograms:
         self._lowered: Graph | None = None
         self._lock = threading.Lock()
         self.general = self._compiled(self.facts)
-        self._deciding, self._sized = self._looked_at()
+        self.deciding, self._sized = self._looked_at()
+        """The inputs whose content programs are chosen by, and those whose sizes are."""
         special = [target.traits for target in settings.chain if target.traits.sizes == "specialised"]
         self._variants = Variants[Runnable](min((each.programs for each in special), default=KEPT), self._variant)
         self._padding = self._make_padding(special)
@@ -184,7 +185,7 @@ class ModelPrograms:
 
     def program_for(self, inputs: Sequence[Any]) -> Runnable:
         """The program that runs these inputs."""
-        if not self._deciding and not self._sized:
+        if not self.deciding and not self._sized:
             return self.general.program
         padded = None if self._padding is None else self._variants.find(self._rounded(self._padding, inputs))
         return padded or self._variants.find(self._known(inputs)) or self.general.program
@@ -207,7 +208,7 @@ class ModelPrograms:
     def _make_padding(self, special: Sequence[Traits]) -> Padding | None:
         """How inputs are padded, where a target has buckets and there are sizes along which it is exact."""
         buckets = next((traits.buckets for traits in special if traits.buckets is not None), None)
-        if buckets is None or self._deciding or not self._sized:
+        if buckets is None or self.deciding or not self._sized:
             return None
         padding = Padding(core_graph(self.source, self.facts, self.settings), buckets)
         return padding if padding.padded else None
@@ -215,7 +216,7 @@ class ModelPrograms:
     def _known(self, inputs: Sequence[Any]) -> VariantInputs:
         """What a variant for these inputs is made for."""
         shapes = {place: inputs[place].shape for place in self._sized}
-        return VariantInputs({place: inputs[place] for place in self._deciding}, shapes)
+        return VariantInputs({place: inputs[place] for place in self.deciding}, shapes)
 
     def _rounded(self, padding: Padding, inputs: Sequence[Any]) -> VariantInputs:
         """What a variant for the bucket of these inputs is made for."""

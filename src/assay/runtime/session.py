@@ -24,6 +24,7 @@ from assay.runtime.program import Program
 from assay.runtime.results import handed_out
 from assay.runtime.runs import NOTHING_KEPT, Kept, ProgramRun
 from assay.runtime.settings import Interface, Settings
+from assay.runtime.state import KeptState
 from assay.runtime.targets import make_chain
 from assay.runtime.transfers import Ledger
 from assay.store import open_store
@@ -114,7 +115,7 @@ class Session:
         self.options = options_from(options)
         self.source = graph
         self.memory = memory or Memory()
-        self.state = _copies(self.memory.initial)
+        self.state = KeptState(self.memory.initial)
         self.signature = signature
         self.input_names = tuple(name for name in graph.input_names if name not in self.memory.initial)
         """The names of the inputs that a run must be given, in order."""
@@ -124,6 +125,7 @@ class Session:
         self._latest: Runnable = self._model.general.program
         self._taken: tuple[int | None, Ledger | None] = None, None
         """The memory and the transfers of the latest run."""
+        self._kept_state = _kept_outputs(graph, self.memory, self._model.deciding)
         self._unoptimized: Program | None = None
         self._lock = threading.Lock()
         self._running = threading.Lock()
@@ -183,7 +185,7 @@ class Session:
     def reset(self) -> None:
         """Put the state back to what the model came with."""
         with self._running:
-            self.state = _copies(self.memory.initial)
+            self.state = KeptState(self.memory.initial)
 
     def explain(self) -> Explanation:
         """Every node, those in bodies too: source, op, target and, where there is something to say, the reason.
@@ -305,9 +307,11 @@ class Session:
         return dict(zip(self.source.output_names, handed_out(results), strict=True))
 
     def _renewed(self, feeds: Mapping[str, Any], budget: Budget | None, observer: Observer | None) -> dict[str, Any]:
-        """The outputs of a run that leaves new content in the state and in inputs that were fed."""
+        """The outputs of a run that leaves new content in the state and in inputs that were fed. State that a device
+        has made stays there."""
         places = {name: place_of(name, feeds) for name in self.memory.renewals.values() if name not in self.state}
-        by_name = self._results(self._given(feeds), budget, observer)
+        given = check_feeds(self.source, {**self.state.where_it_is(), **feeds})
+        by_name = self._results(given, budget, observer, self._kept_state)
         for output, name in self.memory.renewals.items():
             content = by_name.pop(output)
             if name in self.state:
@@ -342,8 +346,11 @@ class Session:
         return chosen
 
 
-def _copies(contents: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: np.array(content) for name, content in contents.items()}
+def _kept_outputs(graph: Graph, memory: Memory, deciding: Collection[int]) -> frozenset[str]:
+    """The outputs that devices keep for the next run: the new state, unless its content says which program runs."""
+    looked_at = {graph.input_names[at] for at in deciding}
+    kept = {name for name, state in memory.renewals.items() if state in memory.initial and state not in looked_at}
+    return frozenset(kept)
 
 
 def _settings(options: SessionOptions) -> Settings:
