@@ -21,12 +21,12 @@ from typing import Any
 
 import numpy as np
 
+from assay.errors import CompileFailed
 from assay.ir import dtypes
 from assay.ir.graph import Graph
 from assay.ir.types import TensorType
 from assay.limits import DEFAULT
 from assay.ops.builder import Builder
-from assay.targets.base import NodeRefused
 from assay.targets.ttnn import TtnnTarget
 from assay.targets.ttnn.library import Library, LibraryFailed, open_library
 
@@ -55,7 +55,7 @@ def attempt(target: TtnnTarget, graph: Graph, library: Library, wait: float) -> 
     try:
         target.compile(graph, {})
         return LATE
-    except NodeRefused as error:
+    except CompileFailed as error:
         cause = error.__cause__
         assert isinstance(cause, LibraryFailed), f"an untyped error: {cause!r}"
         assert cause.op, "no call is named"

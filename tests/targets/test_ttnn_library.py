@@ -164,6 +164,18 @@ def test_a_worker_that_is_killed_at_any_moment_is_started_anew_and_nothing_is_le
     assert not list(tmp_path.glob("assay-ttnn-*")), "nor a folder"
 
 
+def test_a_worker_that_was_killed_while_it_had_nothing_to_do_is_not_missed(library: Library) -> None:
+    other = Library(installed(), CARDS["n150"])
+    try:
+        for _ in range(5):
+            other.about()
+            assert other.pid is not None
+            os.kill(other.pid, signal.SIGKILL)  # which takes a while
+            assert isinstance(other.check([ADD], [tensor(1, 64, 64)]), Checked)
+    finally:
+        other.close()
+
+
 def children() -> set[str]:
     """The processes that this one has started and that are still there."""
     lists = Path("/proc/self/task").glob("*/children")

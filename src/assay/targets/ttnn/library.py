@@ -11,7 +11,7 @@ from typing import Any
 
 from assay.errors import RunFailed
 from assay.ir.dtypes import Array
-from assay.processes import Worker, WorkerFailed, WorkerLimits
+from assay.processes import Worker, WorkerDied, WorkerFailed, WorkerLimits
 from assay.targets.ttnn.cards import Card, chosen_card
 from assay.targets.ttnn.mock import mock_environment
 from assay.targets.ttnn.pythons import Installed, installed
@@ -123,16 +123,28 @@ class Library:
         return self._worker.pid
 
     def _ask(self, do: str, **request: Any) -> Any:
-        last: list[Any] = [(do, None)]
+        """The reply to a request. If the worker dies before it has begun with it, as one does that was killed just
+        before, another is asked."""
         try:
-            return self._worker.ask(
-                {"do": do, **request}, on_message=lambda message: last.__setitem__(0, message), what=do
-            )
+            return self._asked(do, request)
+        except _NotBegun:
+            return self._asked(do, request, last=True)
+
+    def _asked(self, do: str, request: dict[str, Any], last: bool = False) -> Any:
+        told: list[Any] = []
+        try:
+            return self._worker.ask({"do": do, **request}, on_message=told.append, what=do)
         except WorkerFailed as error:
-            op, step = last[0]
+            if isinstance(error, WorkerDied) and error.ending.how == "signal" and not told and not last:
+                raise _NotBegun from error
+            op, step = told[-1] if told else (do, None)
             failed = LibraryFailed(f"the library ttnn failed in {op}: {error.message}", where=op)
             failed.op, failed.step = op, step
             raise failed from error
+
+
+class _NotBegun(Exception):
+    """The worker died before it told of anything."""
 
 
 def _spec(fields: Sequence[Any]) -> Spec:
