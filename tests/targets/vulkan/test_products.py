@@ -84,6 +84,30 @@ def test_batches_are_multiplied_one_by_one(restricted: VulkanDevice) -> None:
         np.testing.assert_allclose(found, x.astype(np.float64) @ y, rtol=1e-4, atol=1e-4, err_msg=f"{shape} {turns}")
 
 
+@pytest.mark.parametrize("restricted", ["bindings,texels"], indirect=True)
+def test_larger_tensors_may_lie_where_smaller_ones_lay(restricted: VulkanDevice) -> None:
+    rng = np.random.default_rng(11)
+    x, wide, narrow = (rng.standard_normal(shape, np.float32) for shape in ((8, 8), (8, 64), (64, 12)))
+    b, device = Builder(), VulkanTarget("exact", DEFAULT).open()
+    given = b.input(TensorType(f32, (8, 8)))
+    y = b.matmul(b.softmax(given, axis=1), b.constant(wide))
+    for _ in range(4):
+        y = b.softmax(y, axis=1)
+    executable = VulkanTarget("exact", DEFAULT).compile(
+        b.finish("chain", [given], [b.matmul(y, b.constant(narrow))]), {}
+    )
+    outputs, _ = executable.submit([device.upload(x)])
+
+    def softmax(array: Any) -> Any:
+        raised = np.exp(array - array.max(1, keepdims=True))
+        return raised / raised.sum(1, keepdims=True)
+
+    wanted = softmax(x.astype(np.float64)) @ wide
+    for _ in range(4):
+        wanted = softmax(wanted)
+    np.testing.assert_allclose(device.download(outputs[0]), wanted @ narrow, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("restricted", ["bindings,texels", "discrete"], indirect=True)
 def test_rows_may_be_known_only_when_a_program_runs(restricted: VulkanDevice) -> None:
     rng = np.random.default_rng(9)

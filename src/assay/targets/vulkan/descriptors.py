@@ -28,7 +28,7 @@ class DescriptorSets:
     ) -> None:
         """`reached` has for each set what its descriptors reach: buffer, begin and end, then an address."""
         self._device = device
-        self._views: dict[tuple[int, int, int], int] = {}
+        self._views: dict[tuple[int, int, int, int], int] = {}
         counts = np.array([len(each) for each in reached], np.uint32)
         total, kind = int(counts.sum()), constant("DESCRIPTOR_TYPE_STORAGE_BUFFER")
         self._sets = self._made(pipelines, total)
@@ -72,7 +72,7 @@ class DescriptorSets:
     def _view(self, info: Any, texels: int) -> int:
         """A view of a part of a buffer as texels."""
         buffer, offset, size = (int(word) for word in info)
-        key = (buffer, offset, texels)
+        key = (buffer, offset, size, texels)
         if key not in self._views:
             whole = max(size // (4 * texels), 1) * 4 * texels
             kind = constant(_FORMATS[texels])
