@@ -138,3 +138,9 @@ def test_both_sides_of_a_comparison_carry_noise() -> None:
     assert found.near["self"].tolist() == [[True], [False]]
     assert found.near["other"].tolist() == [True, False]
     assert found.flipped == 1
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0), (0, 0)])
+def test_of_nothing_nothing_is_undecided(shape: tuple[int, ...]) -> None:
+    empty = np.zeros(shape)
+    assert undecided("sort", {"self": empty, "dim": 0}, {"self": empty}, {"self": empty}).flipped == 0

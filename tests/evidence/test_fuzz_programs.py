@@ -131,6 +131,21 @@ def test_that_excuses_no_other_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert judged(ATTENTION, SOME_NAN, "reference") == "wrong"
 
 
+SOME_INFINITE = 'torch.randn(3, 4).index_fill(1, torch.tensor(1), float("inf"))'
+
+
+@pytest.mark.parametrize("dims", ["1", "(0, 1)"])
+def test_what_eager_gives_for_infinite_means_depends_on_where_they_lie(dims: str) -> None:
+    assert judged(f"torch.std_mean(x0, {dims})[1]", SOME_INFINITE) == "pass"
+
+
+def test_that_excuses_no_other_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = CORE["reduce_mean"]
+    wrong = replace(right, reference=lambda *xs, **attrs: np.nan_to_num(right.reference(*xs, **attrs), posinf=0.5))
+    monkeypatch.setitem(CORE.table, "reduce_mean", wrong)
+    assert judged("torch.std_mean(x0, 1)[1]", SOME_INFINITE, "reference") == "wrong"
+
+
 def test_none_excuses_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     right = CORE["exp"]
     wrong = replace(right, reference=lambda x: right.reference(x) * 1.0001)

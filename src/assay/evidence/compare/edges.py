@@ -7,6 +7,7 @@ may jump. Such an element is *undecided*; a run whose comparison there has anoth
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -127,7 +128,8 @@ def _order(given: OpArguments) -> Iterator[Pair]:
     x: Array = given["self"]
     axes = _axes(given.get("dim"), x.ndim)
     kept = [axis for axis in range(x.ndim) if axis not in axes]
-    flat = _all(given, "self").at.transpose(*kept, *axes).reshape(-1, int(np.prod([x.shape[axis] for axis in axes])))
+    rows, columns = (math.prod(x.shape[axis] for axis in which) for which in (kept, axes))
+    flat = _all(given, "self").at.transpose(*kept, *axes).reshape(rows, columns)
     ordered = np.take_along_axis(flat, np.argsort(x.reshape(-1)[flat], axis=1, kind="stable"), 1)
     yield Pair(ArgumentElements("self", ordered[:, 1:]), ArgumentElements("self", ordered[:, :-1]))
 

@@ -18,7 +18,7 @@ from assay.evidence.fuzz.torch_plain import BEYOND_MEMORY, PLAIN
 from assay.evidence.fuzz.torch_program import RandomProgram, Turn, namespace
 from assay.evidence.opinfo.cases import in_f64
 from assay.evidence.opinfo.verdicts import CallOutcome
-from assay.frontends.torch.private.ops import pytree
+from assay.frontends.torch.private.ops import TorchDispatchMode, pytree
 from assay.frontends.torch.types import default_dtype
 
 _torch = cast(Any, torch)
@@ -93,9 +93,21 @@ def scattered_story(program: RandomProgram) -> list[Seen]:
 
 def unfused_story(program: RandomProgram) -> list[Seen]:
     """What eager does if attention is products and a softmax, not one kernel: of scores that are all NaN its fused
-    kernels make zeros."""
+    kernels make zeros. And if a mean that comes with a variance is one by itself: with infinities, what eager gives
+    depends on where they lie."""
     with sdpa_kernel(SDPBackend.MATH):
-        return _story(program, lambda model: model, PLAIN)
+        return _story(program, lambda model: model, PLAIN, MeansAlone())
+
+
+class MeansAlone(TorchDispatchMode):
+    """Makes the means that come with variances as sums."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if func.overloadpacket.__name__ not in ("var_mean", "std_mean"):
+            return found
+        x, dim = args[0], args[1] if len(args) > 1 else None
+        return found[0], x.mean(dim, keepdim=found[1].dim() == x.dim())
 
 
 def _apart(x: torch.Tensor) -> torch.Tensor:
