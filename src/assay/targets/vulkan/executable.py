@@ -27,7 +27,7 @@ from assay.targets.vulkan.fitting import Fit, Fitting
 from assay.targets.vulkan.memory import Span
 from assay.targets.vulkan.pipelines import Pipelines
 from assay.targets.vulkan.planning import VulkanPlanner
-from assay.targets.vulkan.recording import Call, Recording, region
+from assay.targets.vulkan.recording import KernelCall, Recording, region
 from assay.targets.vulkan.templates import Template
 
 _KEPT = 8
@@ -266,7 +266,7 @@ _ARENA = Storage(0)
 """Stands for the arena among the storages of a run."""
 
 
-def _check(allowance: Allowance, calls: Sequence[Call], at: int) -> None:
+def _check(allowance: Allowance, calls: Sequence[KernelCall], at: int) -> None:
     """RunStopped, with the first node of the next calls, if the allowance is used up."""
     allowance.check(next((node for call in calls[at:] for node in call.nodes), None))
 

@@ -20,7 +20,7 @@ from assay.targets.shared.views import Storage
 from assay.targets.vulkan.memory import ALIGNMENT
 from assay.targets.vulkan.pipelines import Pipeline
 from assay.targets.vulkan.profile import Profile
-from assay.targets.vulkan.recording import Call
+from assay.targets.vulkan.recording import KernelCall
 from assay.targets.vulkan.templates import Template
 
 _LARGEST = 1 << 31
@@ -33,7 +33,7 @@ _Getter = Callable[[Sequence[int]], tuple[int, ...]]
 class Fit:
     """A plan for given sizes."""
 
-    calls: list[Call]
+    calls: list[KernelCall]
     bytes: dict[Storage, int]
     arena: Layout
     places: dict[Storage, int]
@@ -106,7 +106,7 @@ def _getter(sizes: Sizes, dims: Sequence[Dim]) -> _Getter:
     return lambda values: tuple(values[slot] for slot in slots)
 
 
-def _call(prepared: _Prepared, values: Sequence[int], profile: Profile) -> Call | None:
+def _call(prepared: _Prepared, values: Sequence[int], profile: Profile) -> KernelCall | None:
     """A step for given sizes; None if there is nothing to do."""
     step, pipeline, storages, sizes = prepared
     template, found = cast(Template, step.kernel), sizes(values)
@@ -119,4 +119,4 @@ def _call(prepared: _Prepared, values: Sequence[int], profile: Profile) -> Call 
     if rows * cols >= _LARGEST or max(told) >= _LARGEST or min(told) <= -_LARGEST:
         raise OutOfMemory("a tensor has more elements than kernels count (2³¹)")
     groups = template.groups(profile, rows * cols)
-    return Call(template, pipeline, storages, firsts, told, groups, step.writes, step.nodes)
+    return KernelCall(template, pipeline, storages, firsts, told, groups, step.writes, step.nodes)

@@ -25,7 +25,7 @@ _LEAST = 4
 """Bytes that a descriptor reaches at least, even those of tensors without elements."""
 
 
-class Region(NamedTuple):
+class StorageRange(NamedTuple):
     """Where a storage lies: the range of a buffer, and where the device sees its begin."""
 
     buffer: int
@@ -33,19 +33,19 @@ class Region(NamedTuple):
     end: int
     address: int
 
-    def part(self, offset: int, size: int) -> Region:
+    def part(self, offset: int, size: int) -> StorageRange:
         """A part of it."""
         buffer, begin, _, address = self
         begin += offset
-        return Region(buffer, begin, begin + (size if size > _LEAST else _LEAST), address + offset)
+        return StorageRange(buffer, begin, begin + (size if size > _LEAST else _LEAST), address + offset)
 
 
-def region(span: Span) -> Region:
+def region(span: Span) -> StorageRange:
     """All of a span."""
-    return Region(span.buffer, span.offset, span.offset + span.size, span.address)
+    return StorageRange(span.buffer, span.offset, span.offset + span.size, span.address)
 
 
-class Call(NamedTuple):
+class KernelCall(NamedTuple):
     """A call of a kernel for given sizes, in so many workgroups; the last `writes` operands are written.
 
     An operand is a storage and its element that the operand begins with.
@@ -65,10 +65,10 @@ class _Hazards:
     """What dispatches since the latest barrier read and write."""
 
     def __init__(self) -> None:
-        self._touched: list[Region] = []
-        self._written: list[Region] = []
+        self._touched: list[StorageRange] = []
+        self._written: list[StorageRange] = []
 
-    def note(self, regions: Sequence[Region], writes: int) -> bool:
+    def note(self, regions: Sequence[StorageRange], writes: int) -> bool:
         """Note a dispatch, which writes its last regions; whether a barrier must come before it."""
         cut = len(regions) - writes
         read, written = regions[:cut], regions[cut:]
@@ -80,7 +80,7 @@ class _Hazards:
         return waits
 
 
-def _meet(ours: Sequence[Region], theirs: Sequence[Region]) -> bool:
+def _meet(ours: Sequence[StorageRange], theirs: Sequence[StorageRange]) -> bool:
     for buffer, begin, end, _ in theirs:
         for own in ours:
             if own[0] == buffer and own[1] < end and begin < own[2]:
@@ -95,10 +95,10 @@ class Recording:
         self,
         device: VulkanDevice,
         pipelines: Pipelines,
-        calls: Sequence[Call],
-        regions: Mapping[Storage, Region],
+        calls: Sequence[KernelCall],
+        regions: Mapping[Storage, StorageRange],
         *,
-        cleared: Region | None = None,
+        cleared: StorageRange | None = None,
         timed: bool = False,
         stoppable: bool = False,
     ) -> None:
@@ -192,7 +192,7 @@ class Recording:
 
     # --- commands
 
-    def _recorded(self, cleared: Region | None) -> list[Commands]:
+    def _recorded(self, cleared: StorageRange | None) -> list[Commands]:
         """Command buffers that do all of it, one after the other."""
         hazards, made, count = _Hazards(), list[Commands](), len(self._calls)
         for first, end in pairwise((*self._starts, count)):
@@ -208,7 +208,7 @@ class Recording:
             made.append(self._device.commands(record))
         return made
 
-    def _prepare(self, commands: Commands, cleared: Region | None) -> None:
+    def _prepare(self, commands: Commands, cleared: StorageRange | None) -> None:
         device, functions = self._device, self._device.api
         device.barrier(commands)
         if cleared is not None:
@@ -258,7 +258,7 @@ class Recording:
         return (span.address + starts[at]).to_bytes(8, "little") if by_address else b""
 
 
-def _starts(operands: Sequence[Sequence[Region]]) -> list[int]:
+def _starts(operands: Sequence[Sequence[StorageRange]]) -> list[int]:
     """The dispatches that command buffers begin with."""
     starts, touched = [0], 0
     for at, regions in enumerate(operands):
@@ -270,7 +270,7 @@ def _starts(operands: Sequence[Sequence[Region]]) -> list[int]:
 
 
 def _far_reaching(
-    device: VulkanDevice, pipelines: Pipelines, calls: Sequence[Call], operands: Sequence[Sequence[Region]]
+    device: VulkanDevice, pipelines: Pipelines, calls: Sequence[KernelCall], operands: Sequence[Sequence[StorageRange]]
 ) -> list[Pipeline]:
     """The calls' pipelines, of those that reach memory by address where descriptors do not reach far enough."""
     reach = device.profile.storage_range

@@ -103,7 +103,7 @@ class LongScaling:
         return _reciprocal(np.asarray(self.long, np.float32) * wavelengths)
 
 
-Scaling: TypeAlias = LinearScaling | Llama3Scaling | YarnScaling | LongScaling
+RotaryScaling: TypeAlias = LinearScaling | Llama3Scaling | YarnScaling | LongScaling
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Rotary:
 
     width: int
     theta: float = 10_000.0
-    scaling: Scaling | None = None
+    scaling: RotaryScaling | None = None
     interleaved: bool = False
 
     @property
@@ -170,18 +170,18 @@ def _no_scaling(given: Fields, fields: Fields, width: int) -> None:
     return None
 
 
-def _linear(given: Fields, fields: Fields, width: int) -> Scaling:
+def _linear(given: Fields, fields: Fields, width: int) -> RotaryScaling:
     return LinearScaling(given.positive("factor"))
 
 
-def _llama3(given: Fields, fields: Fields, width: int) -> Scaling:
+def _llama3(given: Fields, fields: Fields, width: int) -> RotaryScaling:
     low, high = given.positive("low_freq_factor"), given.positive("high_freq_factor")
     if high <= low:
         given.refuse("high_freq_factor", f"it should be above the low one, {low}")
     return Llama3Scaling(given.positive("factor"), low, high, _original(given, fields))
 
 
-def _yarn(given: Fields, fields: Fields, width: int) -> Scaling:
+def _yarn(given: Fields, fields: Fields, width: int) -> RotaryScaling:
     original = _original(given, fields)
     factor = given.positive("factor", fields.size("max_position_embeddings", 2048) / original)
     scale, of_all = given.optional_positive("mscale"), given.optional_positive("mscale_all_dim")
@@ -195,7 +195,7 @@ def _mscale(factor: float, scale: float) -> float:
     return 1.0 if factor <= 1 else 0.1 * scale * math.log(factor) + 1.0
 
 
-def _long(given: Fields, fields: Fields, width: int) -> Scaling:
+def _long(given: Fields, fields: Fields, width: int) -> RotaryScaling:
     original = _original(given, fields)
     factor = given.positive("factor", fields.size("max_position_embeddings", 2048) / original)
     usual = 1.0 if factor <= 1 or original == 1 else math.sqrt(1 + math.log(factor) / math.log(original))
@@ -210,7 +210,7 @@ def _factors(given: Fields, name: str, count: int) -> tuple[float, ...]:
     return found
 
 
-_SCALINGS: Mapping[str, Callable[[Fields, Fields, int], Scaling | None]] = {
+_SCALINGS: Mapping[str, Callable[[Fields, Fields, int], RotaryScaling | None]] = {
     "default": _no_scaling,
     "linear": _linear,
     "llama3": _llama3,
