@@ -22,7 +22,7 @@ from assay.cli.output import DEFECT, DIFFERS, EXIT_CODES, FAILED, OK, REFUSED, U
 ROOT = Path(__file__).parents[2]
 COMMANDS = (
     *("run", "inspect", "compare", "generate", "chat", "embed", "bench", "conformance", "opinfo", "fuzz", "mutate"),
-    *("demo", "targets", "trace", "sweep", "report", "zoo list", "zoo show"),
+    *("demo", "targets", "trace", "sweep", "report", "zoo list", "zoo show", "import"),
     *(f"evidence {verb}" for verb in ("merge", "diff", "show", "validate")),
 )
 

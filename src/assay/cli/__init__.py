@@ -19,6 +19,7 @@ from assay.cli.embed import embed
 from assay.cli.evidence import evidence
 from assay.cli.fuzz import fuzz
 from assay.cli.generate import chat, generate
+from assay.cli.imports import import_weights
 from assay.cli.inspect import inspect
 from assay.cli.mutate import mutate
 from assay.cli.opinfo import opinfo
@@ -45,6 +46,7 @@ _COMMANDS = (
 )
 for _command in _COMMANDS:
     app.command()(_command)
+app.command("import")(import_weights)
 app.add_typer(evidence, name="evidence")
 app.add_typer(zoo, name="zoo")
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from assay.errors import AssayError, BadArgument, ImportFailed, LimitExceeded
+from assay.frontends.checkpoint.bundle import is_bundle, read_bundle
 from assay.frontends.checkpoint.fields import fields_below
+from assay.frontends.checkpoint.imported import ImportedModel, TokenizerSource
 from assay.frontends.checkpoint.reading import open_checkpoint
 from assay.frontends.checkpoint.recipes import FAMILIES
 from assay.frontends.checkpoint.recipes.family import GGUF, HUGGING_FACE, TORCH, Family, FileLayout
@@ -18,7 +18,6 @@ from assay.frontends.checkpoint.recipes.network import GraphOptions, Tensors
 from assay.frontends.checkpoint.stored import Checkpoint
 from assay.ir import dtypes
 from assay.ir.dtypes import DType
-from assay.ir.graph import Graph
 from assay.limits import DEFAULT, Limits
 
 _POSITIONS = ("all", "last")
@@ -41,40 +40,11 @@ _TOKENIZER_FILES = (
 """What may lie beside weights and says how text, sound or images become their inputs."""
 
 
-@dataclass(frozen=True)
-class TokenizerSource:
-    """What tells how text becomes tokens: files beside the weights by name, and facts in the file of the weights
-    itself (those of GGUF, by what follows `tokenizer.`)."""
-
-    files: Mapping[str, Path] = field(default_factory=dict[str, Path])
-    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-
-@dataclass(frozen=True)
-class ImportedModel:
-    """A model made of a checkpoint: its family, the typed configuration, and its graphs by name.
-
-    A decoder's graph (`decoder`) takes `tokens` i64[batch, step] and its states, and gives `logits` and the same states
-    in the same order. Caches are [batch, heads, past, width] and come back longer by `step`; in a first call `past` is
-    zero. A further input of the decoder of an encoder-decoder has the name of an output of its `encoder`.
-    """
-
-    family: str
-    configuration: Any
-    graphs: Mapping[str, Graph]
-    tokenizer: TokenizerSource
-    checkpoint: Checkpoint
-
-    @cached_property
-    def digest(self) -> str:
-        """A hash of the files that were read; reads them all."""
-        return self.checkpoint.digest()
-
-
 def load_model(
     path: str | Path, *, logits: str = "all", dtype: DType = dtypes.f32, limits: Limits = DEFAULT
 ) -> ImportedModel:
-    """The model in a folder of Hugging Face's form, a GGUF file, or a file of `torch.save`.
+    """The model in a folder of Hugging Face's form, a GGUF file, a file of `torch.save`, or a bundle (its graphs are as
+    they were saved).
 
     `logits` are those of `all` positions of a call, [batch, step, vocabulary], or of the `last`, [batch, vocabulary].
     Weights are computed with in `dtype`, and stay in their file as long as they are of it. ImportFailed if no recipe
@@ -85,6 +55,8 @@ def load_model(
         raise BadArgument(f"the logits are those of '{logits}' positions", hint=f"choose from {', '.join(_POSITIONS)}")
     if not dtype.is_float:
         raise BadArgument(f"models do not compute in {dtype}", hint="choose f32, bf16 or f16")
+    if is_bundle(Path(path)):
+        return read_bundle(Path(path), limits)
     checkpoint = open_checkpoint(path, limits)
     where = str(path)
     family, layout, prefix = _layout_of(checkpoint, where)

@@ -10,9 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from assay.errors import AssayError, ImportFailed, LimitExceeded
 from assay.frontends.checkpoint.stored import Checkpoint, FileMemory, StoredTensor
-from assay.ir.dtypes import DType, by_name
+from assay.ir import dtypes
+from assay.ir.dtypes import Array, DType, by_name
 from assay.limits import Limits
 
 _LENGTH = 8
@@ -39,6 +42,23 @@ def read_safetensors(path: Path, limits: Limits) -> Checkpoint:
         name: _tensor(memory, name, start, dtype, shape, begin, end) for name, dtype, shape, begin, end in entries
     }
     return Checkpoint("safetensors", (path,), tensors, said)
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, Array]) -> None:
+    """A file of tensors, in the order in which they come."""
+    names = {dtype: name for name, dtype in DTYPES.items()}
+    header: dict[str, Any] = {}
+    end = 0
+    for name, array in tensors.items():
+        begin, end = end, end + array.nbytes
+        entry = {"dtype": names[dtypes.of(array)], "shape": list(array.shape), "data_offsets": [begin, end]}
+        header[name] = entry
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % _LENGTH)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(_LENGTH, "little") + text)
+        for array in tensors.values():
+            np.ascontiguousarray(array).reshape(-1).view(np.uint8).tofile(file)
 
 
 def _header(memory: FileMemory) -> tuple[dict[str, Any], int]:

@@ -6,7 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from assay.frontends.onnx.export import NotInOnnx, OneOrMoreTerms, OnnxEmitter, Term, exports, in_parts, ints, shape_of
+from assay.frontends.onnx.export import (
+    NotInOnnx,
+    OneOrMoreTerms,
+    OnnxEmitter,
+    Term,
+    exports,
+    in_parts,
+    ints,
+    rank_of,
+    shape_of,
+)
 from assay.frontends.onnx.export_rows import unless_zero
 from assay.ir import dtypes
 from assay.ir.dtypes import TINY_FLOATS
@@ -226,7 +236,7 @@ def roi_align(e: OnnxEmitter, n: Node, x: Term, rois: Term, images: Term) -> One
 def sdpa(e: OnnxEmitter, n: Node, q: Term, k: Term, v: Term, mask: Term | None = None) -> OneOrMoreTerms:
     a = n.attrs
     stated = any(a[name] is not None for name in ("precision", "softmax_precision", "accumulate"))
-    if stated or len(shape_of(n.inputs[0])) != 4 or q.dtype not in (dtypes.f32, dtypes.f16):
+    if stated or rank_of(n.inputs[0]) != 4 or q.dtype not in (dtypes.f32, dtypes.f16):
         return in_parts(e, n, *(q, k, v, mask)[: len(n.inputs)])
     attrs: dict[str, Any] = {"scale": a["scale"], "is_causal": int(a["causal"]), "softcap": a["softcap"]}
     return e.op("Attention", q, k, v, mask, **attrs)

@@ -17,6 +17,7 @@ from assay.ir.dtypes import Array, DType
 from assay.ir.graph import Graph, Origin, Value
 from assay.ir.types import TensorType
 from assay.limits import DEFAULT, Limits
+from assay.ops.block_formats import BlockFormat
 from assay.ops.builder import Builder
 from assay.ops.parts import converted
 
@@ -170,7 +171,8 @@ class Network:
         if full not in known:
             stored = self.tensors.take(full, shape)
             with self.op("weight") as b:
-                known[full] = converted(b, weight_value(b, stored), self.options.dtype)
+                self._contents.names[full] = kept = b.constant(np.ascontiguousarray(stored.memory))
+                known[full] = converted(b, elements_of(b, kept, stored.format), self.options.dtype)
         return known[full]
 
     def has(self, name: str) -> bool:
@@ -200,8 +202,6 @@ class Network:
         )
 
 
-def weight_value(b: Builder, stored: StoredTensor) -> Value:
-    """A stored tensor as a value, where it lies; blocks stay packed until somebody reads them."""
-    if isinstance(stored.format, DType):
-        return b.constant(np.ascontiguousarray(stored.array()))
-    return b.block_dequantize(b.constant(stored.memory), format=stored.format.name)
+def elements_of(b: Builder, kept: Value, kind: DType | BlockFormat) -> Value:
+    """The elements of a tensor as it lies in its file; blocks stay packed until somebody reads them."""
+    return kept if isinstance(kind, DType) else b.block_dequantize(kept, format=kind.name)
