@@ -30,7 +30,9 @@ CPU = CpuTarget("exact", DEFAULT)
 ROWS = (1, 2, 3, 4, 5, 7, 8, 9, 13, 33, 400)
 SIZES = ((1, 1), (3, 37), (2, 130), (9, 16))
 """Blocks in a row, and rows of the weight."""
-NARROWER = ("-mno-avx512f", "-mno-avx2", "-mno-avx", "-mno-sse4.1")
+NARROWER = ("-mno-avx512f", "-mno-avx")
+BARE = ("-mno-avx2", "-mno-sse4.1")
+"""Units of which the vectors are known, and those without instructions that widen bytes."""
 FORMS = pytest.mark.parametrize("form", BLOCK_FORMATS.values(), ids=str)
 
 
@@ -76,6 +78,13 @@ def test_products_are_those_of_the_numbers(form: BlockFormat) -> None:
 def test_narrower_vector_units_give_the_same(form: BlockFormat) -> None:
     products_are_right(form, (1, 3, 8, 33), SIZES[1:2])
     numbers_are_right(form)
+
+
+@pytest.mark.usefixtures("vector_unit")
+@pytest.mark.parametrize("vector_unit", BARE, indirect=True)
+@pytest.mark.parametrize("name", ["Q8_0", "Q4_K"])
+def test_bare_vector_units_give_the_same(name: str) -> None:
+    test_narrower_vector_units_give_the_same(BLOCK_FORMATS[name])
 
 
 @FORMS

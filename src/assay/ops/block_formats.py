@@ -28,7 +28,7 @@ class Bits:
     run: int
 
 
-class Scaling(StrEnum):
+class BlockScaling(StrEnum):
     """What the integers of a block are multiplied by, and what is added then."""
 
     ONE = "one"
@@ -59,7 +59,7 @@ class BlockFormat:
     fields: np.dtype[Any]
     integers: tuple[Bits, ...]
     middle: int
-    scaling: Scaling
+    scaling: BlockScaling
 
     def __str__(self) -> str:
         return self.name
@@ -95,7 +95,7 @@ class BlockFormat:
         values = scales[..., None] * _wide(self._integers(blocks)).reshape(*scales.shape, -1)
         if offsets is None:
             return values
-        return values + offsets[..., None] if self.scaling is Scaling.OFFSET else values - offsets[..., None]
+        return values + offsets[..., None] if self.scaling is BlockScaling.OFFSET else values - offsets[..., None]
 
     def _integers(self, blocks: Array) -> Array:
         whole, shift = np.zeros((len(blocks), self.elements), np.uint8), 0
@@ -138,13 +138,13 @@ def _scaled_by_pairs(blocks: Array) -> _Scales:
     return _wide(blocks["scale"]) * _wide(scales), _wide(blocks["offset"]) * _wide(offsets)
 
 
-_SCALES: Mapping[Scaling, Callable[[Array], _Scales]] = {
-    Scaling.ONE: lambda blocks: (_wide(blocks["scale"]), None),
-    Scaling.OFFSET: lambda blocks: (_wide(blocks["scale"]), _wide(blocks["offset"])),
-    Scaling.NIBBLES: _scaled_by_nibbles,
-    Scaling.SIXES: _scaled_by_sixes,
-    Scaling.PAIRS: _scaled_by_pairs,
-    Scaling.BYTES: lambda blocks: (_wide(blocks["scale"]) * _wide(blocks["scales"]), None),
+_SCALES: Mapping[BlockScaling, Callable[[Array], _Scales]] = {
+    BlockScaling.ONE: lambda blocks: (_wide(blocks["scale"]), None),
+    BlockScaling.OFFSET: lambda blocks: (_wide(blocks["scale"]), _wide(blocks["offset"])),
+    BlockScaling.NIBBLES: _scaled_by_nibbles,
+    BlockScaling.SIXES: _scaled_by_sixes,
+    BlockScaling.PAIRS: _scaled_by_pairs,
+    BlockScaling.BYTES: lambda blocks: (_wide(blocks["scale"]) * _wide(blocks["scales"]), None),
 }
 
 
@@ -172,16 +172,20 @@ _Q5_K = _fields(**_BOTH, **_TWELVE, high=("u1", 32), low=("u1", 128))
 _Q6_K = _fields(low=("u1", 128), high=("u1", 64), scales=("i1", 16), **_SCALE)
 
 _ALL = (
-    BlockFormat("Q4_0", 2, _SMALL, _fields(**_SCALE, **_HALF), (_low(4, 16),), 8, Scaling.ONE),
-    BlockFormat("Q4_1", 3, _SMALL, _fields(**_BOTH, **_HALF), (_low(4, 16),), 0, Scaling.OFFSET),
-    BlockFormat("Q5_0", 6, _SMALL, _fields(**_SCALE, **_FIFTHS, **_HALF), (_low(4, 16), _high(1, 1)), 16, Scaling.ONE),
-    BlockFormat("Q5_1", 7, _SMALL, _fields(**_BOTH, **_FIFTHS, **_HALF), (_low(4, 16), _high(1, 1)), 0, Scaling.OFFSET),
-    BlockFormat("Q8_0", 8, _SMALL, _Q8_0, (_low(8, 32),), 0, Scaling.ONE),
-    BlockFormat("Q2_K", 10, _LARGE, _Q2_K, (_low(2, 32),), 0, Scaling.NIBBLES),
-    BlockFormat("Q3_K", 11, _LARGE, _Q3_K, (_low(2, 32), _high(1, 32)), 4, Scaling.SIXES),
-    BlockFormat("Q4_K", 12, _LARGE, _Q4_K, (_low(4, 32),), 0, Scaling.PAIRS),
-    BlockFormat("Q5_K", 13, _LARGE, _Q5_K, (_low(4, 32), _high(1, 32)), 0, Scaling.PAIRS),
-    BlockFormat("Q6_K", 14, _LARGE, _Q6_K, (_low(4, 64), _high(2, 32)), 32, Scaling.BYTES),
+    BlockFormat("Q4_0", 2, _SMALL, _fields(**_SCALE, **_HALF), (_low(4, 16),), 8, BlockScaling.ONE),
+    BlockFormat("Q4_1", 3, _SMALL, _fields(**_BOTH, **_HALF), (_low(4, 16),), 0, BlockScaling.OFFSET),
+    BlockFormat(
+        "Q5_0", 6, _SMALL, _fields(**_SCALE, **_FIFTHS, **_HALF), (_low(4, 16), _high(1, 1)), 16, BlockScaling.ONE
+    ),
+    BlockFormat(
+        "Q5_1", 7, _SMALL, _fields(**_BOTH, **_FIFTHS, **_HALF), (_low(4, 16), _high(1, 1)), 0, BlockScaling.OFFSET
+    ),
+    BlockFormat("Q8_0", 8, _SMALL, _Q8_0, (_low(8, 32),), 0, BlockScaling.ONE),
+    BlockFormat("Q2_K", 10, _LARGE, _Q2_K, (_low(2, 32),), 0, BlockScaling.NIBBLES),
+    BlockFormat("Q3_K", 11, _LARGE, _Q3_K, (_low(2, 32), _high(1, 32)), 4, BlockScaling.SIXES),
+    BlockFormat("Q4_K", 12, _LARGE, _Q4_K, (_low(4, 32),), 0, BlockScaling.PAIRS),
+    BlockFormat("Q5_K", 13, _LARGE, _Q5_K, (_low(4, 32), _high(1, 32)), 0, BlockScaling.PAIRS),
+    BlockFormat("Q6_K", 14, _LARGE, _Q6_K, (_low(4, 64), _high(2, 32)), 32, BlockScaling.BYTES),
 )
 BLOCK_FORMATS: Mapping[str, BlockFormat] = {each.name: each for each in _ALL}
 """By name."""

@@ -12,7 +12,7 @@ from assay.ir.dims import floordiv
 from assay.ir.dtypes import Array, DType
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
-from assay.ops.block_formats import BLOCK_FORMATS, Bits, BlockFormat, Scaling
+from assay.ops.block_formats import BLOCK_FORMATS, Bits, BlockFormat, BlockScaling
 from assay.ops.conditions import differ
 from assay.ops.registry import Compute, Sample, op
 from assay.ops.samples import Rng
@@ -109,13 +109,13 @@ def _by_pairs(p: _Parts) -> tuple[Any, Any]:
     return b.mul(p.half("scale"), scales), b.mul(p.half("offset"), offsets)
 
 
-_SCALES: Mapping[Scaling, Callable[[_Parts], tuple[Any, Any]]] = {
-    Scaling.ONE: lambda p: (p.half("scale"), None),
-    Scaling.OFFSET: lambda p: (p.half("scale"), p.half("offset")),
-    Scaling.NIBBLES: _by_nibbles,
-    Scaling.SIXES: _by_sixes,
-    Scaling.PAIRS: _by_pairs,
-    Scaling.BYTES: lambda p: (p.b.mul(p.half("scale"), p.wide(p.field("scales"))), None),
+_SCALES: Mapping[BlockScaling, Callable[[_Parts], tuple[Any, Any]]] = {
+    BlockScaling.ONE: lambda p: (p.half("scale"), None),
+    BlockScaling.OFFSET: lambda p: (p.half("scale"), p.half("offset")),
+    BlockScaling.NIBBLES: _by_nibbles,
+    BlockScaling.SIXES: _by_sixes,
+    BlockScaling.PAIRS: _by_pairs,
+    BlockScaling.BYTES: lambda p: (p.b.mul(p.half("scale"), p.wide(p.field("scales"))), None),
 }
 
 
@@ -128,7 +128,7 @@ def _dequantized_parts(b: Builder, blocks: Any, *, format: str) -> Any:
     integers = p.wide(p.joined((p.field(each.field), each) for each in form.integers), form.middle)
     values = b.mul(b.unsqueeze(scales, axes=(2,)), b.reshape(integers, [-1, count, form.elements // count]))
     if offsets is not None:
-        combine = b.add if form.scaling is Scaling.OFFSET else b.sub
+        combine = b.add if form.scaling is BlockScaling.OFFSET else b.sub
         values = combine(values, b.unsqueeze(offsets, axes=(2,)))
     lead, row = [b.size(blocks, axis) for axis in range(rank - 1)], b.size(blocks, rank - 1)
     whole = b.mul(b.div(row, form.block_bytes), form.elements)

@@ -48,11 +48,11 @@ ALWAYS whole bytes_at(const uint8_t *x) {
 ALWAYS whole signed_at(const uint8_t *x) { return bytes_at(x) << 24 >> 24; }
 #endif
 
-/* All elements of a block, a vector at a time; some loops are unrolled, so that most of what depends on e is known. */
-enum { UNROLLED = ELEMENTS < 64 ? ELEMENTS : 64 };
-#define EACH_NUMBER(e)                                              \
-  _Pragma("GCC unroll 1") for (unsigned e##_at = 0; e##_at < ELEMENTS; e##_at += UNROLLED) \
-      _Pragma("GCC unroll 16") for (unsigned e = e##_at; e < e##_at + UNROLLED; e += SIDE_BY_SIDE)
+/* All elements of a block, a vector at a time. Four vectors are unrolled: more takes compilers too long. */
+enum { UNROLLED = MIN(ELEMENTS, 4 * SIDE_BY_SIDE) };
+#define EACH_NUMBER(e)                                                                        \
+  _Pragma("GCC unroll 1") for (unsigned e##_at = 0; e##_at < ELEMENTS; e##_at += UNROLLED)    \
+      _Pragma("GCC unroll 4") for (unsigned e = e##_at; e < e##_at + UNROLLED; e += SIDE_BY_SIDE)
 
 /* The scales and offsets of the parts of a block. */
 typedef struct {

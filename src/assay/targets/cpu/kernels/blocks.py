@@ -5,7 +5,7 @@ from __future__ import annotations
 from assay.ir.dims import product
 from assay.ir.dtypes import f32
 from assay.ir.graph import Node
-from assay.ops.block_formats import BLOCK_FORMATS, Bits, BlockFormat, Scaling
+from assay.ops.block_formats import BLOCK_FORMATS, Bits, BlockFormat, BlockScaling
 from assay.targets.cpu.kernels.matmul import multiply_lines
 from assay.targets.cpu.registry import emits
 from assay.targets.cpu.toolchain import template
@@ -13,9 +13,9 @@ from assay.targets.shared.planner import Planner
 from assay.targets.shared.views import View
 
 _PARTS = {
-    **dict.fromkeys((Scaling.ONE, Scaling.OFFSET), 1),
-    **dict.fromkeys((Scaling.NIBBLES, Scaling.SIXES, Scaling.BYTES), 16),
-    Scaling.PAIRS: 8,
+    **dict.fromkeys((BlockScaling.ONE, BlockScaling.OFFSET), 1),
+    **dict.fromkeys((BlockScaling.NIBBLES, BlockScaling.SIXES, BlockScaling.BYTES), 16),
+    BlockScaling.PAIRS: 8,
 }
 """How many parts of a block have a scale of their own."""
 
