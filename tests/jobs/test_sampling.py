@@ -132,6 +132,12 @@ def test_draws_follow_the_odds() -> None:
     assert statistic < 20.5, "less than one in a thousand true samples is so far off (chi², 4 degrees of freedom)"
 
 
+def test_scores_that_are_no_numbers_are_an_error() -> None:
+    for given in (np.full((1, 5), np.nan, np.float32), np.full((1, 5), -np.inf, np.float32)):
+        with pytest.raises(ValueError, match="no token is left"):
+            sampling.draw.reference(given, np.array(1), np.array(0))
+
+
 def test_draws_depend_on_seed_and_position_alone() -> None:
     given = scores(5, 0.1)
     first = [ours(sampling.draw, given, np.int64(7), np.int64(at)).tolist() for at in range(50)]

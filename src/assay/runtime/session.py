@@ -287,7 +287,8 @@ class Session:
     ) -> dict[str, Any]:
         program = self._chosen(given)
         run = program.submit(given, observer, None if budget is None else budget.begin())
-        results = run.outputs(self._kept(program, given, keep) if keep else NOTHING_KEPT)
+        stays = keep and run.transfers is not None
+        results = run.outputs(self._kept(program, given, keep) if stays else NOTHING_KEPT)
         self._taken = run.peak_bytes, run.transfers
         return self._finished(results)
 

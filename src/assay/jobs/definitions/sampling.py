@@ -10,15 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from assay.ir.dtypes import FLOATS, Array
+from assay.ir.dtypes import Array, f32, f64
 from assay.ir.facts import Fact
 from assay.ir.types import Shape
 from assay.jobs.registry import JOB_OPS
-from assay.ops.registry import Compute, op
+from assay.ops.registry import op
 from assay.ops.shapes import same
 
+SCORES = (f32, f64)
 
-@op("T, i64, f32 -> T", into=JOB_OPS, T=FLOATS, shape=same, compute=Compute.WIDE, host=True)
+
+@op("T, i64, f32 -> T", into=JOB_OPS, T=SCORES, shape=same, host=True)
 def repetition_penalty(scores: Array, tokens: Array, penalty: Array) -> Array:
     """Scores of the tokens (…, n) that there are already are divided by the penalty where they are positive, else
     multiplied by it; 1 changes nothing."""
@@ -30,7 +32,7 @@ def repetition_penalty(scores: Array, tokens: Array, penalty: Array) -> Array:
     return result
 
 
-@op("T, i64, f32, f32 -> T", into=JOB_OPS, T=FLOATS, shape=same, compute=Compute.WIDE, host=True)
+@op("T, i64, f32, f32 -> T", into=JOB_OPS, T=SCORES, shape=same, host=True)
 def presence_penalty(scores: Array, tokens: Array, presence: Array, frequency: Array) -> Array:
     """Scores of the tokens (…, n) that there are already, less `presence`, and less `frequency` for each time that they
     occur; 0 and 0 change nothing."""
@@ -41,7 +43,7 @@ def presence_penalty(scores: Array, tokens: Array, presence: Array, frequency: A
     return scores - presence * (counts > 0) - frequency * counts
 
 
-@op("T, f32 -> T", into=JOB_OPS, T=FLOATS, shape=same, compute=Compute.WIDE, host=True)
+@op("T, f32 -> T", into=JOB_OPS, T=SCORES, shape=same, host=True)
 def temper(scores: Array, temperature: Array) -> Array:
     """Scores divided by the temperature; 1 changes nothing, at 0 the first of the best tokens is all that is left."""
     if temperature > 0:
@@ -52,7 +54,7 @@ def temper(scores: Array, temperature: Array) -> Array:
     return result
 
 
-@op("T, i64 -> T", into=JOB_OPS, T=FLOATS, shape=same, compute=Compute.WIDE, host=True)
+@op("T, i64 -> T", into=JOB_OPS, T=SCORES, shape=same, host=True)
 def top_k(scores: Array, k: Array) -> Array:
     """Keeps the k best tokens, and those that score the same as the last of them; 0 keeps all."""
     count = int(k)
@@ -62,44 +64,63 @@ def top_k(scores: Array, k: Array) -> Array:
     return np.where(scores < least, -np.inf, scores)
 
 
-@op("T, f32 -> T", into=JOB_OPS, T=FLOATS, shape=same, compute=Compute.WIDE, host=True)
+@op("T, f32 -> T", into=JOB_OPS, T=SCORES, shape=same, host=True)
 def top_p(scores: Array, p: Array) -> Array:
     """Keeps the fewest tokens, best first, whose probabilities add up to p or more; at least one, and 1 keeps all."""
     if p >= 1:
         return scores
-    order = np.argsort(scores, -1, kind="stable")
-    below = np.cumsum(_probabilities(np.take_along_axis(scores, order, -1)), -1)
-    dropped = below <= 1 - p
-    dropped[..., -1] = False
     result = scores.copy()
-    np.put_along_axis(result, order, np.where(dropped, -np.inf, np.take_along_axis(scores, order, -1)), -1)
+    for row in result.reshape(-1, result.shape[-1]):
+        kept = _kept(row)
+        order = kept[np.argsort(row[kept], kind="stable")]
+        dropped = np.cumsum(_probabilities(row[order])) <= 1 - p.astype(np.float64)
+        row[order[:-1][dropped[:-1]]] = -np.inf
     return result
 
 
-@op("T, f32 -> T", into=JOB_OPS, T=FLOATS, shape=same, compute=Compute.WIDE, host=True)
+@op("T, f32 -> T", into=JOB_OPS, T=SCORES, shape=same, host=True)
 def min_p(scores: Array, p: Array) -> Array:
     """Keeps tokens at least p times as probable as the best one; 0 keeps all."""
     if p <= 0:
         return scores
-    found = _probabilities(scores)
-    best = found.max(-1, keepdims=True)
-    return np.where((found < p * best) & (found < best), -np.inf, scores)
+    result = scores.copy()
+    for row in result.reshape(-1, result.shape[-1]):
+        kept = _kept(row)
+        odds = _probabilities(row[kept])
+        row[kept[(odds < p * odds.max()) & (odds < odds.max())]] = -np.inf
+    return result
 
 
 def _row(scores: Fact, *others: Fact, **attrs: Any) -> list[Shape]:
     return [None if scores.shape is None else scores.shape[:-1]]
 
 
-@op("T, i64, i64 -> i64", into=JOB_OPS, T=FLOATS, shape=_row, compute=Compute.WIDE, host=True)
+@op("T, i64, i64 -> i64", into=JOB_OPS, T=SCORES, shape=_row, host=True)
 def draw(scores: Array, seed: Array, position: Array) -> Array:
     """One token of each row, by the probabilities that softmax makes of scores. What is drawn depends on the seed, the
     position and the scores alone: the position counts draws, and no draw depends on those before it."""
-    odds = np.cumsum(_probabilities(scores), -1)
     stream = np.random.Generator(np.random.Philox(key=int(seed) & (2**64 - 1), counter=int(position)))
-    points = stream.random(scores.shape[:-1])[..., None] * odds[..., -1:]
-    return (odds <= points).sum(-1)
+    rows = scores.reshape(-1, scores.shape[-1])
+    drawn = [_drawn(row, point) for row, point in zip(rows, stream.random(len(rows)), strict=True)]
+    return np.array(drawn, np.int64).reshape(scores.shape[:-1])
+
+
+def _drawn(row: Array, point: float) -> int:
+    """The token at a point between 0 and 1 of the line on which each token has the length of its probability."""
+    kept = _kept(row)
+    line = np.cumsum(_probabilities(row[kept]))
+    return int(kept[np.searchsorted(line, point * line[-1], side="right")])
+
+
+def _kept(row: Array) -> Array:
+    """The tokens that are not ruled out; ValueError if there is none."""
+    found = np.flatnonzero(row > -np.inf)
+    if not found.size:
+        raise ValueError("no token is left: all scores are −∞ or no numbers")
+    return found
 
 
 def _probabilities(scores: Array) -> Array:
-    found = np.exp(scores - scores.max(-1, keepdims=True))
-    return found / found.sum(-1, keepdims=True)
+    """What softmax makes of scores, in f64."""
+    found = np.exp(scores.astype(np.float64) - scores.max())
+    return found / found.sum()

@@ -19,7 +19,7 @@ import numpy as np
 
 from assay.errors import AssayError, LimitExceeded, LowerFailed, OutOfMemory, RunFailed
 from assay.ir import dtypes
-from assay.ir.dims import Dim, Expr, evaluate
+from assay.ir.dims import UNKNOWN, Dim, Expr, evaluate
 from assay.ir.dtypes import FLOATS, Array, DType, is_array, read_only
 from assay.ir.facts import SMALL, Fact
 from assay.ir.graph import Graph, Node, Value, captured, used
@@ -418,7 +418,7 @@ def _fits(shape: tuple[int, ...], rule: tuple[Dim, ...] | None, symbols: Mapping
     if len(rule) != len(shape):
         return False
     return all(
-        size == dim if isinstance(dim, int) else evaluate(dim, symbols) in (None, size)
+        size == dim if isinstance(dim, int) else dim is UNKNOWN or evaluate(dim, symbols) in (None, size)
         for size, dim in zip(shape, rule, strict=True)
     )
 
