@@ -17,7 +17,7 @@ import numpy as np
 
 from assay.errors import LimitExceeded, OutOfMemory, RunFailed
 from assay.ir.dtypes import Array, address, read_only
-from assay.ir.graph import Graph, Node, Value
+from assay.ir.graph import Graph, Node
 from assay.limits import Limits
 from assay.memory import LARGE, are_lasting, check_room
 from assay.targets.base import Event, Executable, Finished, Observer, Run, Stopwatch
@@ -27,6 +27,7 @@ from assay.targets.cpu.registry import KERNELS
 from assay.targets.cpu.tape import encode
 from assay.targets.cpu.toolchain import Toolchain
 from assay.targets.shared.artifacts import Kernel
+from assay.targets.shared.bodies import all_constants
 from assay.targets.shared.planner import Planner
 from assay.targets.shared.tape import Control
 from assay.targets.shared.tensors import hungriest_node
@@ -52,7 +53,7 @@ class CpuExecutable:
     ) -> None:
         self.graph = graph
         self._toolchain, self._limits, self._threads = toolchain, limits, threads
-        constants = {value: _strided(array) for value, array in _constants(graph).items()}
+        constants = {value: _strided(array) for value, array in all_constants(graph).items()}
         planner = Planner(graph, constants, limits, KERNELS, fused=fused)
         self._planner = planner
         kernels = list(dict.fromkeys(step.kernel for step in planner.tape.order if step.kernel is not None))
@@ -392,15 +393,6 @@ def _populate(piece: mmap.mmap) -> None:
         if time.perf_counter() - started > _PATIENCE:
             advices = [_POPULATE]
     piece.madvise(mmap.MADV_HUGEPAGE)
-
-
-def _constants(graph: Graph) -> dict[Value, Array]:
-    """The constants of a graph and of the bodies in it."""
-    found = dict(graph.constants)
-    for node in graph.walk():
-        for region in node.regions:
-            found.update(region.constants)
-    return found
 
 
 def _strided(array: Array) -> Array:

@@ -20,10 +20,10 @@ _SHORT = 8
 
 
 def one_by_one(steps: Sequence[Step]) -> list[Step]:
-    """The calls of a tape, each with its epilogue in it."""
+    """The calls of a tape, each with its epilogue in it, and the steps that begin and end loops."""
     calls: list[Step] = []
     for at, step in enumerate(steps):
-        if step.control is Control.RUN:
+        if step.control is not Control.CHECK:
             calls.append(step if step.epilogue is None else _joined(step, step.epilogue, steps[at + 1 :]))
     return calls
 

@@ -18,6 +18,7 @@ from assay.ir.graph import Graph, Value
 from assay.limits import Limits
 from assay.targets.base import Event, Executable, Observer, Run, Stopwatch
 from assay.targets.budget import Allowance
+from assay.targets.shared.bodies import all_constants
 from assay.targets.shared.tape import Control
 from assay.targets.shared.tensors import hungriest_node
 from assay.targets.shared.views import Storage
@@ -73,14 +74,14 @@ class VulkanExecutable:
         """`upload` moves constants to the device."""
         self.graph = graph
         self._device, self._pipelines, self._limits = device, pipelines, limits
-        constants = {value: _dense(array) for value, array in graph.constants.items()}
+        constants = {value: _dense(array) for value, array in all_constants(graph).items()}
         self._plan = plan = VulkanPlanner(graph, constants, limits, device.profile, fused=fused)
-        assert all(step.control in (Control.RUN, Control.CHECK) for step in plan.tape.steps)
-        self._steps = one_by_one(plan.tape.steps)
+        steps = one_by_one(plan.tape.steps)
+        self._steps = [step for step in steps if step.control is Control.RUN]
         touched = {view.storage for step in self._steps for view in step.operands}
         self._reports = plan.errors in touched
         made = [pipelines.get(cast(Template, step.kernel), device.profile.addresses) for step in self._steps]
-        self._fitting = Fitting(plan, self._steps, made, device.profile, limits)
+        self._fitting = Fitting(plan, steps, dict(zip(map(id, self._steps), made, strict=True)), device.profile, limits)
         self._resident = {
             plan.view(value).storage: upload(array)
             for value, array in constants.items()
@@ -246,11 +247,12 @@ class VulkanExecutable:
         found: dict[Value, Any] = dict(zip(graph.inputs, given, strict=True))
         found.update(zip(self.graph.outputs, outputs, strict=True))
         seconds = dict.fromkeys(graph.nodes, 0.0)
+        outer = {inner: node for node in graph.nodes for body in node.regions for inner in body.walk()}
         if recording is not None and timed:
             symbols = tuple(given[index].shape[axis] for index, axis in self._plan.sources.values())
             for call, taken in zip(self._fit(symbols).calls, recording.seconds(), strict=True):
                 for node in call.nodes:
-                    seconds[node] += taken / len(call.nodes)
+                    seconds[outer.get(node, node)] += taken / len(call.nodes)
         live = 0
         for node in graph.nodes:
             results = tuple(self._device.download(found[value]) for value in node.outputs)

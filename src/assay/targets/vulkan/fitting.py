@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple, cast
@@ -52,13 +52,21 @@ class _Prepared(NamedTuple):
     sizes: _Getter
 
 
+class _Rounds(NamedTuple):
+    """A loop: the steps of a round, what gives the number of rounds, and what to raise if these are too many."""
+
+    steps: list[_Prepared | _Rounds]
+    rounds: _Getter
+    too_often: RunFailed
+
+
 class Fitting:
     """Makes fits of a plan."""
 
     def __init__(
-        self, plan: Planner, steps: Sequence[Step], pipelines: Sequence[Pipeline], profile: Profile, limits: Limits
+        self, plan: Planner, steps: Sequence[Step], pipelines: Mapping[int, Pipeline], profile: Profile, limits: Limits
     ) -> None:
-        """`steps` are the calls of the plan, each with its pipeline."""
+        """`steps` are the calls of the plan and what begins and ends loops, `pipelines` those of calls by their id."""
         self._plan, self._profile, self._limits = plan, profile, limits
         lives, sizes = liveness(plan.tape), plan.tape.sizes
         self._inner = arena_storages(lives)
@@ -71,10 +79,7 @@ class Fitting:
             for step in plan.tape.steps
             if step.control is Control.CHECK
         ]
-        self._steps = [
-            _Prepared(step, pipeline, tuple(view.storage for view in step.operands), _getter(sizes, _sizes_of(step)))
-            for step, pipeline in zip(steps, pipelines, strict=True)
-        ]
+        self._round = _round(plan, steps, pipelines)
 
     def fit(self, symbols: Sequence[int]) -> Fit:
         """The plan for these values of the symbols; RunFailed if sizes do not go together."""
@@ -89,9 +94,42 @@ class Fitting:
             raise LimitExceeded("a tensor would exceed the limit", hint="check the sizes, or raise Limits.tensor_bytes")
         inner = zip(self._inner, self._lives, strict=True)
         arena = lay_out([Lifetime(taken[storage], *life) for storage, life in inner], ALIGNMENT)
-        calls = [call for each in self._steps if (call := _call(each, values, self._profile)) is not None]
+        calls = self._calls(self._round, values)
         shapes = [shape(values) for shape in self._shapes]
         return Fit(calls, taken, arena, dict(zip(self._inner, arena.places, strict=True)), shapes, OrderedDict())
+
+    def _calls(self, steps: Sequence[_Prepared | _Rounds], values: Sequence[int]) -> list[Call]:
+        """The calls of steps; those of a loop as often as it has rounds."""
+        calls: list[Call] = []
+        for each in steps:
+            if isinstance(each, _Rounds):
+                (rounds,) = each.rounds(values)
+                if rounds > self._limits.loop_iterations:
+                    raise each.too_often
+                calls += self._calls(each.steps, values) * rounds
+                continue
+            call = _call(each, values, self._profile)
+            if call is not None:
+                calls.append(call)
+        return calls
+
+
+def _round(plan: Planner, steps: Sequence[Step], pipelines: Mapping[int, Pipeline]) -> list[_Prepared | _Rounds]:
+    """Steps made ready, with those of a loop within it."""
+    sizes, levels = plan.tape.sizes, [list[_Prepared | _Rounds]()]
+    for step in steps:
+        if step.control is Control.LOOP:
+            levels.append([])
+        elif step.control is Control.NEXT:
+            assert step.target is not None
+            node, message = plan.tape.errors[cast(int, step.target.operands[0].offset)]
+            error = RunFailed(f"{node.op}: {message}", where=str(node.origin))
+            body = levels.pop()
+            levels[-1].append(_Rounds(body, _getter(sizes, step.target.numbers), error))
+        else:
+            storages = tuple(view.storage for view in step.operands)
+            levels[-1].append(_Prepared(step, pipelines[id(step)], storages, _getter(sizes, _sizes_of(step))))
+    return levels[0]
 
 
 def _sizes_of(step: Step) -> list[Dim]:
