@@ -19,7 +19,7 @@ from assay.evidence.fuzz.onnx_verdict import deviating, judged_outputs, refusal_
 from assay.evidence.fuzz.report import FuzzJob
 from assay.evidence.fuzz.torch_plain import PLAIN
 from assay.evidence.fuzz.torch_program import ProgramInput, RandomProgram, Statement
-from assay.evidence.fuzz.torch_verdict import judge
+from assay.evidence.fuzz.torch_verdict import TRACING_FAULTS, judge
 from assay.ops import CORE
 
 
@@ -113,6 +113,20 @@ def test_errors_that_are_eagers_own_are_no_ones_fault() -> None:
     text = "F.conv_transpose2d(x0, torch.ones(2, 2, 1, 3).requires_grad_(), groups=2, dilation=2, output_padding=1)"
     assert judged(text, "torch.ones(1, 1, 2, 1).permute(0, 2, 1, 3)") == "torch"
     assert judged(text, "torch.ones(1, 2, 1, 1)") == "pass"
+
+
+def test_errors_that_are_tracings_own_are_no_ones_fault() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        found = torch.nn.functional.max_pool1d(x, 2, 2, padding=1, dilation=2)
+        return found, found.detach()
+
+    given = torch.randn(2, 1, 1).requires_grad_()
+    assert function(given)[1].shape == (2, 1, 1)
+    for backend in ("aot_eager", "assay"):
+        with pytest.raises(AssertionError, match=TRACING_FAULTS[0]):
+            torch.compile(function, backend=backend)(given)
+    text = "(lambda found: (found, found.detach()))(stepping_pool(x0, 2, 2))"
+    assert judged(text, "torch.randn(2, 1, 1)", grad=True) == "torch"
 
 
 ATTENTION = "F.scaled_dot_product_attention(x0 * 2, torch.ones_like(x0), torch.ones_like(x0))"

@@ -98,9 +98,9 @@ class Fitting:
         shapes = [shape(values) for shape in self._shapes]
         return Fit(calls, taken, arena, dict(zip(self._inner, arena.places, strict=True)), shapes, OrderedDict())
 
-    def _calls(self, steps: Sequence[_Prepared | _Rounds], values: Sequence[int]) -> list[Call]:
+    def _calls(self, steps: Sequence[_Prepared | _Rounds], values: Sequence[int]) -> list[KernelCall]:
         """The calls of steps; those of a loop as often as it has rounds."""
-        calls: list[Call] = []
+        calls: list[KernelCall] = []
         for each in steps:
             if isinstance(each, _Rounds):
                 (rounds,) = each.rounds(values)
