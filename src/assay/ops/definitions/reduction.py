@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,8 @@ def _summing(rng: Rng, dtype: DType) -> Iterable[Sample]:
     yield from reducing(rng, dtype)
     if dtype.is_float:
         for axes in ((1,), (0, 2), None):
-            yield Sample((draw(rng, dtype, (2, 9, 3), -2, 2),), {"axes": axes, "accumulate": dtype})
+            for batch in (2, 0):
+                yield Sample((draw(rng, dtype, (batch, 9, 3), -2, 2),), {"axes": axes, "accumulate": dtype})
 
 
 @op(
@@ -48,7 +50,8 @@ def reduce_sum(
     if accumulate is None or accumulate is dtypes.f64:
         return np.add.reduce(x, axis=counted, dtype=x.dtype, keepdims=keepdims)
     kept = tuple(axis for axis in range(x.ndim) if axis not in counted)
-    rows = x.astype(accumulate.numpy).transpose((*kept, *counted)).reshape(*(x.shape[axis] for axis in kept), -1)
+    shape = (*(x.shape[axis] for axis in kept), math.prod(x.shape[axis] for axis in counted))
+    rows = x.astype(accumulate.numpy).transpose((*kept, *counted)).reshape(shape)
     total = np.add.accumulate(rows, axis=-1)[..., -1] if rows.shape[-1] else np.zeros(rows.shape[:-1])
     return np.expand_dims(total, counted) if keepdims else total
 

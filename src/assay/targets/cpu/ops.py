@@ -78,15 +78,17 @@ def _unpacked_parts(b: Builder, panels: Any, columns: int) -> Any:
 
 
 def _need_columns(panels: Fact, columns: int) -> None:
-    """ValueError where panels surely hold fewer columns."""
-    if panels.shape is not None and falls_short(panels.shape[-3] * panels.shape[-1] - columns, 0):
+    """ValueError where panels surely are more or fewer than hold these columns."""
+    if panels.shape is None:
+        return
+    if falls_short(panels.shape[-1], 1) or differ(panels.shape[-3], ceildiv(columns, panels.shape[-1])):
         raise ValueError(f"panels of shape {list(panels.shape)} do not hold {columns} columns")
 
 
-def _product_shape(x: Fact, panels: Fact, *, columns: int) -> list[Shape]:
+def _product_shape(x: Fact, panels: Fact, *, columns: int, each: int = 1) -> list[Shape]:
     if panels.shape is not None and len(panels.shape) != 3:
         raise ValueError("the panels of one matrix have three axes")
-    _need_columns(panels, columns)
+    _need_columns(panels, each * columns)
     if x.shape is None:
         return [None]
     if not x.shape:
@@ -204,9 +206,7 @@ def _quads_shape(x: Fact, panels: Fact, *, columns: int) -> list[Shape]:
     if panels.shape:
         need_multiple("the width of the panels", panels.shape[-1], QUAD)
     quads = x if not x.shape else Fact(TensorType(u8, (*x.shape[:-1], ceildiv(x.shape[-1], QUAD))))
-    shapes = _product_shape(quads, panels, columns=columns)
-    _need_columns(panels, QUAD * columns)
-    return shapes
+    return _product_shape(quads, panels, columns=columns, each=QUAD)
 
 
 def _quads_parts(b: Builder, x: Any, panels: Any, *, columns: int) -> Any:
