@@ -71,7 +71,7 @@ RUNS: dict[str, tuple[list[str], Callable[[str], set[str]]]] = {
 
 NAMED = {"compare"}
 """Commands that are told by their arguments where to run."""
-NO_RUN = {"inspect", "targets", "report"}
+NO_RUN = {"import", "inspect", "targets", "report"}
 """Commands that run no model; so do all that work on records and on the zoo's list."""
 
 

@@ -39,7 +39,7 @@ class Option(NamedTuple):
 
 def commands() -> dict[str, Any]:
     """Every command by its words, and the function behind it."""
-    found = {info.callback.__name__: info.callback for info in app.registered_commands if info.callback}
+    found = {info.name or info.callback.__name__: info.callback for info in app.registered_commands if info.callback}
     for group in app.registered_groups:
         inner = group.typer_instance
         assert inner is not None
