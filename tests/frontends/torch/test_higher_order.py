@@ -152,3 +152,15 @@ def test_strides_read_memory_around_an_argument(name: str, dtype: torch.dtype, t
     whole = torch.arange(60).reshape(6, 10).to(dtype)
     part = whole[1:5, 2:8:2]
     torch.testing.assert_close(compiled(STRIDED[name], target_name)(part), STRIDED[name](part))
+
+
+def test_the_gradient_of_a_mean_in_a_branch_knows_all_sizes(target_name: str) -> None:
+    """torch writes the product of three sizes as one call; its own backends read two of them."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.isnan().any(), lambda a: a.sum(), lambda a: a.mean() * 2, (x,))
+
+    given = torch.randn(4, 2, 5, requires_grad=True)
+    compiled = torch.compile(function, backend="assay", options={"target": target_name}, dynamic=True)
+    compiled(given).backward()
+    torch.testing.assert_close(given.grad, torch.full_like(given, 2 / 40))

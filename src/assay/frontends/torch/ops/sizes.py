@@ -46,9 +46,12 @@ def _number(b: Builder, value: Any) -> Value:
 
 def _enter_binary(name: str, core: str) -> None:
     @aten(f"aten.py.{name}")
-    def binary(b: Builder, n: Call, x: Any, y: Any) -> Results:  # pyright: ignore[reportUnusedFunction]
-        left, right = promoted(b, _number(b, x), _number(b, y))
-        return b.emit(core, left, right)[0]
+    def binary(b: Builder, n: Call, first: Any, *others: Any) -> Results:  # pyright: ignore[reportUnusedFunction]
+        """Of more than two operands where torch writes a product or sum of sizes as one call."""
+        result = _number(b, first)
+        for other in others:
+            result = b.emit(core, *promoted(b, result, _number(b, other)))[0]
+        return result
 
 
 for _name, _core in _BINARY.items():
