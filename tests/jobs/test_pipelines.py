@@ -116,6 +116,16 @@ def test_generate_writes_and_compares(folders: dict[str, Path], call: Any, tmp_p
     assert json.loads(result.read_text())["tokens"] != data["tokens"]
 
 
+def test_what_transformers_cannot_read_is_said(folders: dict[str, Path], call: Any, monkeypatch: Any) -> None:
+    def refuse(*arguments: Any, **more: Any) -> Any:
+        raise ValueError("it is required to have another package")
+
+    monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", refuse)
+    code, _, err = call("generate", folders["llama"], PROMPT, "-n", 2, "--compare-with", "hf")
+    assert code == 2
+    assert "transformers does not read this model: it is required" in err
+
+
 def test_generate_reads_a_prompt_and_leaves_out_what_terminals_obey(
     folders: dict[str, Path], call: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -224,7 +224,10 @@ def _hugging_face(model: Path, prompt: str, sampling: Sampling, count: int) -> l
 
     whole = {} if model.is_dir() else {"gguf_file": model.name}
     library: Any = transformers
-    theirs = library.AutoModelForCausalLM.from_pretrained(str(model if model.is_dir() else model.parent), **whole)
+    try:
+        theirs = library.AutoModelForCausalLM.from_pretrained(str(model if model.is_dir() else model.parent), **whole)
+    except (ImportError, OSError, ValueError) as error:
+        raise BadArgument(f"transformers does not read this model: {error}", hint="compare with a target") from error
     tokenizer = open_tokenizer(model)
     tokens: Any = torch.tensor([tokenizer.encode(prompt)])
     found = theirs.eval().generate(
