@@ -53,6 +53,7 @@ NAMES = {
     "torch._ops.OpOverload": "no aten op is imported",
     "torch._prims.rng_prims.run_and_save_rng_state": "checkpointed ops that draw random numbers are not imported",
     "torch._prims.rng_prims.run_with_rng_state": "checkpointed ops that draw random numbers are not imported",
+    "torch._prims_common": "results of several operands lie otherwise than eager's",
     "torch._prims_common.suggest_memory_format": "norms of channels-last images lie otherwise than eager's",
     "torch._subclasses.fake_tensor.unset_fake_temporarily": "constants of aten graphs are not imported",
     "torch.testing._comparison.default_tolerances": "`assay opinfo` has no tolerances",
