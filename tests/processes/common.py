@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,9 +20,9 @@ SMALL = wire.SHARED // 8  # f64 elements from which on an array travels in share
 
 
 def interpreters() -> list[str]:
-    """Other Pythons on this machine, one of each version."""
+    """Other Pythons on this machine, one of each other version."""
     found: dict[str, str] = {}
-    for minor in (8, 9, 10, 12, 13, 14):
+    for minor in sorted({8, 9, 10, 11, 12, 13, 14} - {sys.version_info.minor}):
         ours = map(str, Path("~/.pyenv/versions").expanduser().glob(f"3.{minor}.*/bin/python3"))
         for path in filter(None, (*ours, shutil.which(f"python3.{minor}"))):
             told = subprocess.run(

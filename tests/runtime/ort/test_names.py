@@ -175,7 +175,7 @@ def test_dir_shows_the_public_names() -> None:
         "SessionOptions",
         "__version__",
     }
-    names |= {"backend", "explain", "load", "onnx_backend", "trace"}
+    names |= {"backend", "explain", "load", "onnx_backend", "pipeline", "trace"}
     assert names | set(MODULE) <= set(dir(assay))
     assert names | set(MODULE) == set(assay.__all__)
     assert all(hasattr(assay, name) for name in assay.__all__)

@@ -216,9 +216,7 @@ class VulkanExecutable:
     def _fit(self, symbols: tuple[int, ...]) -> Fit:
         found = self._fits.get(symbols)
         if found is None:
-            found = self._fits[symbols] = self._fitting.fit(symbols)
-            needed = sum(found.bytes[storage] for storage in self._plan.made) + found.arena.bytes
-            self._device.memory.check(needed)
+            found = self._fits[symbols] = self._fitting.fit(symbols, self._device.memory.check)
             if len(self._fits) > _KEPT:
                 self._fits.popitem(last=False)
         self._fits.move_to_end(symbols)

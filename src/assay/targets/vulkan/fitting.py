@@ -81,8 +81,9 @@ class Fitting:
         ]
         self._round = _round(plan, steps, pipelines)
 
-    def fit(self, symbols: Sequence[int]) -> Fit:
-        """The plan for these values of the symbols; RunFailed if sizes do not go together."""
+    def fit(self, symbols: Sequence[int], check_memory: Callable[[int], None]) -> Fit:
+        """The plan for these values of the symbols; RunFailed if sizes do not go together. `check_memory` is told how
+        many bytes a run takes."""
         plan, values = self._plan, self._plan.tape.sizes.values(symbols)
         for numbers, cell in self._checks:
             found, needed = numbers(values)
@@ -94,6 +95,7 @@ class Fitting:
             raise LimitExceeded("a tensor would exceed the limit", hint="check the sizes, or raise Limits.tensor_bytes")
         inner = zip(self._inner, self._lives, strict=True)
         arena = lay_out([Lifetime(taken[storage], *life) for storage, life in inner], ALIGNMENT)
+        check_memory(sum(taken[storage] for storage in plan.made) + arena.bytes)
         calls = self._calls(self._round, values)
         shapes = [shape(values) for shape in self._shapes]
         return Fit(calls, taken, arena, dict(zip(self._inner, arena.places, strict=True)), shapes, OrderedDict())
