@@ -143,6 +143,12 @@ WITNESSES: dict[str, Witness | dict[str, Witness]] = {
     "onnxruntime refuses to reflect an axis more than once": Witness(
         [f32(1, 2, 3), i64(4, 0)], {"mode": "reflect"}, REFERENCE
     ),
+    "onnxruntime refuses to wrap around what is empty": Witness(
+        [zeros(0, 3), i64(0, 1, 0, 0)],
+        {"mode": "wrap"},
+        [zeros(0, 4)],
+        "there are no rows, and one column more in each",
+    ),
     "onnxruntime has a rule of its own for axes cropped to nothing": Witness(
         [f32(1, 2), i64(-1, -1)],
         {"mode": "edge"},

@@ -119,6 +119,13 @@ DEVIATIONS: tuple[Deviation, ...] = (
     ),
     Deviation((ORT,), ("Pad",), REFUSES, "onnxruntime refuses to reflect an axis more than once", edges.reflects_again),
     Deviation(
+        (ORT,),
+        ("Pad",),
+        REFUSES,
+        "onnxruntime refuses to wrap around what is empty",
+        lambda a, i: a.get("mode") == "wrap" and edges.is_empty(a, i),
+    ),
+    Deviation(
         (ORT,), ("Pad",), EITHER, "onnxruntime has a rule of its own for axes cropped to nothing", edges.crops_all
     ),
     Deviation(
