@@ -16,7 +16,9 @@ from typing import Any
 import onnx
 import onnx.helper
 import pytest
+import transformers
 import typer.main
+from jobs.small_models import TINY_LLAMA, save_writer
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -42,6 +44,7 @@ COMMANDS: dict[str, tuple[list[str], list[str]]] = {
     "generate": (["model.gguf", "Once"], ["tokenizers"]),
     "chat": (["model.gguf"], ["tokenizers", "jinja2"]),
     "embed": (["model", "Once"], ["tokenizers"]),
+    "import": (["writer", "--output", "bundle"], []),
     "bench": (["--list"], ["torch"]),
     "conformance": (["--filter", "test_abs", "--peer", "onnxruntime"], ["onnx", "onnxruntime"]),
     "opinfo": (["--op", "abs"], ["torch", "expecttest"]),
@@ -73,6 +76,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "block").mkdir()
     (path / "block" / "sitecustomize.py").write_text(BLOCK)
     (path / "model.pt2").touch()
+    (path / "writer").mkdir()
+    save_writer(path / "writer", lambda size: transformers.LlamaConfig(vocab_size=size, **TINY_LLAMA))
     types = [onnx.helper.make_tensor_value_info(name, 1, [2]) for name in "xy"]
     graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", types[:1], types[1:])
     onnx.save(onnx.helper.make_model(graph), path / MODEL)
