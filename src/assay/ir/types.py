@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from assay.ir.dims import UNKNOWN, Dim, symbol_name
+from assay.ir.dims import UNKNOWN, Dim, evaluate, symbol_name
 from assay.ir.dtypes import DType
 
 Shape: TypeAlias = "tuple[Dim, ...] | None"
@@ -110,3 +110,12 @@ def symbol_axes(kind: Type) -> Iterator[tuple[str, int]]:
         name = symbol_name(dim)
         if name is not None:
             yield name, axis
+
+
+def shape_at(kind: Type, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
+    """The shape of a tensor where symbols stand for these sizes; None if they do not tell it."""
+    if not isinstance(kind, TensorType) or kind.shape is None:
+        return None
+    known = [dim if isinstance(dim, int) else evaluate(dim, sizes) for dim in kind.shape]
+    numbers = tuple(size for size in known if size is not None)
+    return numbers if len(numbers) == len(known) else None

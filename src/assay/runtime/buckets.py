@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from assay.ir.dims import Dim, evaluate
 from assay.ir.dtypes import Array, is_array
 from assay.ir.graph import Graph, Value
-from assay.ir.types import TensorType, symbol_axes
+from assay.ir.types import shape_at, symbol_axes
 from assay.runtime.device_tensors import fetched
 from assay.runtime.partition import Plan
 from assay.runtime.program import Program
@@ -51,7 +50,7 @@ class Padding:
 
     def shape(self, at: int, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
         """The shape of an input when its symbols stand for `sizes`; None if they do not tell."""
-        return _shape_at(self.graph.inputs[at], sizes)
+        return shape_at(self.graph.inputs[at].type, sizes)
 
     def padded_inputs(self, inputs: Sequence[Any]) -> list[Any]:
         """The inputs in the shapes of their bucket, zeros behind what they hold."""
@@ -70,19 +69,6 @@ def _paddable(graph: Graph, names: Collection[str]) -> frozenset[str]:
     while alone and padding_refusal(graph, alone):
         alone.pop()
     return frozenset(alone)
-
-
-def _shape_at(value: Value | None, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
-    kind = None if value is None else value.type
-    if not isinstance(kind, TensorType) or kind.shape is None:
-        return None
-    known = [_number(dim, sizes) for dim in kind.shape]
-    numbers = tuple(dim for dim in known if dim is not None)
-    return numbers if len(numbers) == len(known) else None
-
-
-def _number(dim: Dim, sizes: Mapping[str, int]) -> int | None:
-    return dim if isinstance(dim, int) else evaluate(dim, sizes)
 
 
 def _padded(given: Any, shape: tuple[int, ...] | None) -> Any:
@@ -137,7 +123,8 @@ class PaddedProgram:
         inputs = fetched(inputs)
         run = self._program.submit(self._padding.padded_inputs(inputs), observer, allowance)
         sizes = self._padding.sizes(inputs)
-        return _CroppedRun(run, [_shape_at(value, sizes) for value in self._wanted])
+        wanted = [None if value is None else shape_at(value.type, sizes) for value in self._wanted]
+        return _CroppedRun(run, wanted)
 
     def run(
         self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from assay.ir.dims import evaluate
 from assay.ir.dtypes import Array, is_array
-from assay.ir.types import TensorType, Type, symbol_axes
+from assay.ir.types import Type, shape_at, symbol_axes
 from assay.targets.base import Buffer, Device
 
 
@@ -50,11 +49,4 @@ def run_shapes(results: Sequence[Type], kinds: Sequence[Type], inputs: Sequence[
     for kind, value in zip(kinds, inputs, strict=True):
         for name, axis in symbol_axes(kind) if is_array(value) or isinstance(value, DeviceTensor) else ():
             sizes.setdefault(name, value.shape[axis])
-    return [_shape(kind, sizes) for kind in results]
-
-
-def _shape(kind: Type, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
-    if not isinstance(kind, TensorType) or kind.shape is None:
-        return None
-    found = [dim if isinstance(dim, int) else evaluate(dim, sizes) for dim in kind.shape]
-    return None if None in found else tuple(cast("list[int]", found))
+    return [shape_at(kind, sizes) for kind in results]

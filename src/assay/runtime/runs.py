@@ -139,19 +139,14 @@ class _Homes:
         self._forms: list[dict[str, Any]] = [
             {value.target: value.buffer} if isinstance(value, DeviceTensor) else {HOST: value} for value in values
         ]
-        self._devices: dict[str, Metered] = {}
-        self._memory: dict[str, Device] = {
-            each.target: each.device for each in values if isinstance(each, DeviceTensor)
-        }
+        given = {each.target: each.device for each in values if isinstance(each, DeviceTensor)}
+        self._devices = {target: Metered(device, target, ledger, damaged) for target, device in given.items()}
         self._ledger, self._damaged = ledger, damaged
-        for target, device in self._memory.items():
-            self._devices[target] = Metered(device, target, ledger, damaged)
 
     def put(self, place: int, value: Any, target: str, device: Device | None) -> None:
         """Keep what a segment made, where it made it."""
         self._forms[place] = {HOST if device is None else target: value}
         if device is not None and target not in self._devices:
-            self._memory[target] = device
             self._devices[target] = Metered(device, target, self._ledger, self._damaged)
 
     def on_device(self, place: int, shape: tuple[np.dtype[Any], tuple[int, ...]]) -> DeviceTensor | None:
@@ -160,7 +155,7 @@ class _Homes:
         target = next((name for name in forms if name != HOST), None)
         if HOST in forms or target is None:
             return None
-        return DeviceTensor(target, self._memory[target], forms[target], *shape)
+        return DeviceTensor(target, self._devices[target].device, forms[target], *shape)
 
     def free(self, place: int) -> None:
         """Forget a value that nobody reads any more."""

@@ -49,20 +49,20 @@ class Metered:
     """
 
     def __init__(self, device: Device, target: str, ledger: Ledger, damaged: list[Transfer] | None = None) -> None:
-        self._device, self._target, self._ledger, self._damaged = device, target, ledger, damaged
+        self.device, self._target, self._ledger, self._damaged = device, target, ledger, damaged
 
     def upload(self, array: Array) -> Buffer:
         """As the device does."""
         started = time.perf_counter()
-        buffer = self._device.upload(array)
+        buffer = self.device.upload(array)
         self._ledger.note(HOST, self._target, array.nbytes, time.perf_counter() - started)
-        if self._damaged is not None and self._device.download(buffer).tobytes() != array.tobytes():
+        if self._damaged is not None and self.device.download(buffer).tobytes() != array.tobytes():
             self._damaged.append(self._ledger.entries[-1])
         return buffer
 
     def download(self, buffer: Any) -> Array:
         """As the device does."""
         started = time.perf_counter()
-        array = self._device.download(buffer)
+        array = self.device.download(buffer)
         self._ledger.note(self._target, HOST, array.nbytes, time.perf_counter() - started)
         return array

@@ -105,7 +105,10 @@ def cubic_weight(distance: Array, a: float) -> Array:
     return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
 
 
-_KERNELS: Mapping[str, tuple[int, Callable[[Array, float], Array]]] = {"linear": (1, _hat), "cubic": (2, cubic_weight)}
+RESIZE_KERNELS: Mapping[str, tuple[int, Callable[[Array, float], Array]]] = {
+    "linear": (1, _hat),
+    "cubic": (2, cubic_weight),
+}
 """Per mode, how many old elements the kernel reaches to either side, and its weights."""
 
 
@@ -130,7 +133,7 @@ def taps_of(line: ResizeAxis, attrs: Mapping[str, Any]) -> Taps:
     if attrs["mode"] == "nearest":
         rounded = ROUNDINGS[attrs["rounding"]](_settled(places)).astype(np.int64)
         return Taps(np.clip(rounded, 0, last)[:, None], None, outside)
-    reach, kernel = _KERNELS[attrs["mode"]]
+    reach, kernel = RESIZE_KERNELS[attrs["mode"]]
     shrink = min(line.scale, 1.0) if attrs["antialias"] else 1.0
     first = int(np.floor(-reach / shrink)) + 1
     positions = np.floor(places).astype(np.int64)[:, None] + np.arange(first, 2 - first)
@@ -158,7 +161,7 @@ def lines_of(old: Sequence[int], new: Sequence[int], attrs: Mapping[str, Any]) -
 
 
 def _resize_shape(x: Fact, sizes: Fact, *, axes: Sequence[int], mode: str, **attrs: Any) -> list[Shape]:
-    check_among("mode", mode, ("nearest", *_KERNELS))
+    check_among("mode", mode, ("nearest", *RESIZE_KERNELS))
     check_among("transform", attrs["transform"], TRANSFORMS)
     check_among("rounding", attrs["rounding"], ROUNDINGS)
     if isinstance(x.type, TensorType) and mode != "nearest" and x.type.dtype not in NUMERIC:

@@ -18,7 +18,7 @@ from assay.frontends.torch.registry import Builder, Call, Results, aten
 from assay.ir import dtypes
 from assay.ir.dtypes import Array, DType
 from assay.ir.graph import Value
-from assay.ops.definitions.resize import TRANSFORMS, ResizeAxis, taps_of
+from assay.ops.definitions.resize import RESIZE_KERNELS, TRANSFORMS, ResizeAxis, taps_of
 from assay.ops.parts import scalar_size
 
 _PLAIN: Mapping[str, Any] = {
@@ -42,8 +42,6 @@ _NEAREST: Mapping[str, Mapping[str, Any]] = {
     "_upsample_nearest_exact": {"mode": "nearest", "transform": "half_pixel", **_PLAIN, "rounding": "half_up"},
 }
 """What the core op `resize` calls them."""
-_REACH: Mapping[str, int] = {"linear": 1, "cubic": 2}
-"""How many elements the kernel of a mode reaches to either side."""
 
 
 def _ratios(old: Sequence[Any], new: Sequence[Any], scales: Sequence[float | None]) -> tuple[float, ...] | None:
@@ -134,7 +132,7 @@ def _shares(line: ResizeAxis, attrs: Mapping[str, Any]) -> _Shares:
     if attrs["antialias"]:
         matrix = np.zeros((line.new, line.size))
         np.add.at(matrix, (of, places), weights)
-        new, old = np.nonzero(_smoothed(line, _REACH[attrs["mode"]]))
+        new, old = np.nonzero(_smoothed(line, RESIZE_KERNELS[attrs["mode"]][0]))
         return _Shares(new, old, matrix[new, old])
     if attrs["mode"] == "linear":
         before = TRANSFORMS[attrs["transform"]](np.arange(len(places), dtype=np.float64), line) < 0
