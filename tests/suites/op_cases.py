@@ -9,12 +9,12 @@ import numpy as np
 from ops.cases import allowed, outcome, told
 from ops.knowledge import View
 
-from assay.evidence.compare.arrays import closeness, epsilon
+from assay.evidence.compare.arrays import closeness, displacement, epsilon
 from assay.ir import dtypes
 from assay.ir.dtypes import DType
 from assay.ir.graph import Graph
 from assay.ops.builder import Builder
-from assay.ops.registry import OpDef, Sample, widen
+from assay.ops.registry import OpDef, Sample
 from assay.targets.base import Target
 from assay.targets.reference import ReferenceTarget
 from assay.targets.reference.interpreter import Mode
@@ -90,13 +90,4 @@ def _floors(graph: Graph, inputs: list[Any], rounds_to: DType | None) -> list[An
     if rounds_to is None:
         return [None] * len(graph.outputs)
     runs = [ReferenceTarget(mode).compile(graph).run(inputs) for mode in (cast(Mode, rounds_to.name), "exact")]
-    return [_floor(rough, exact) for rough, exact in zip(*runs, strict=True)]
-
-
-def _floor(rough: Any, exact: Any) -> Any:
-    if dtypes.of(exact).kind not in ("float", "complex"):
-        return np.where(np.asarray(rough == exact), 0.0, np.inf)
-    with np.errstate(all="ignore"):
-        distance = np.abs(widen(rough) - widen(exact))
-    same = (widen(rough) == widen(exact)) | (np.isnan(rough) & np.isnan(exact))
-    return np.where(same, 0.0, np.where(np.isfinite(distance), distance, np.inf))
+    return [displacement(rough, exact) for rough, exact in zip(*runs, strict=True)]

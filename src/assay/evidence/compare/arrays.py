@@ -16,7 +16,7 @@ import numpy as np
 
 from assay.ir import dtypes
 from assay.ir.dtypes import Array, DType
-from assay.ops.registry import Tolerance
+from assay.ops.registry import Tolerance, widen
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,18 @@ def epsilon(dtype: DType) -> float:
     if dtype.is_float:
         return float(cast(Any, ml_dtypes.finfo(dtype.numpy)).eps)
     return float(np.finfo(dtype.numpy).eps) if dtype.kind == "complex" else 0.0
+
+
+def displacement(rounded: Array, exact: Array) -> Array:
+    """How far rounding moved each element: 0 where it is the same, infinite where it is another integer or string, or a
+    number in one alone."""
+    if dtypes.of(exact).kind not in ("float", "complex"):
+        return np.where(np.asarray(rounded == exact), 0.0, np.inf)
+    first, second = widen(rounded), widen(exact)
+    with np.errstate(all="ignore"):
+        distance = np.abs(first - second)
+    same = (first == second) | (np.isnan(first) & np.isnan(second))
+    return np.where(same, 0.0, np.where(np.isfinite(distance), distance, np.inf))
 
 
 def bounds(tolerance: Tolerance, dtype: DType, *, terms: float = 1.0, scale: float = 1.0) -> tuple[float, float]:

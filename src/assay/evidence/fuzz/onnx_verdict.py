@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from assay.errors import AssayError
-from assay.evidence.compare.arrays import closeness, epsilon
+from assay.evidence.compare.arrays import closeness, displacement, epsilon
 from assay.evidence.fuzz.onnx_cases import OnnxCase, unconnected
 from assay.evidence.fuzz.onnx_deviations import DECLINED, DEVIATIONS, ORT, PEERS, Deviation, PeerFault
 from assay.evidence.fuzz.onnx_grow import Growth, Made, reads
@@ -304,19 +304,11 @@ def noise_floors(case: OnnxCase, feed: int) -> Noise:
     if exact is None or not runs:
         return {}
     floats = {name: value for name, value in exact.items() if _is_float(value)}
-    with np.errstate(all="ignore"):
-        return {name: np.max([_moved(run[name], value) for run in runs], 0) for name, value in floats.items()}
+    return {name: np.max([displacement(run[name], value) for run in runs], 0) for name, value in floats.items()}
 
 
 def _is_float(value: Any) -> bool:
     return isinstance(value, np.ndarray) and dtypes.of(cast(Array, value)).is_float
-
-
-def _moved(rounded: Array, exact: Array) -> Array:
-    first, second = rounded.astype(np.float64), exact.astype(np.float64)
-    same = (first == second) | (np.isnan(first) & np.isnan(second))
-    distance = np.abs(first - second)
-    return np.where(same, 0.0, np.where(np.isfinite(distance), distance, np.inf))
 
 
 def _plain(value: Any) -> Any:
