@@ -18,6 +18,7 @@ from assay.ir.facts import SMALL, Fact, is_symbolic, tracked
 from assay.ir.graph import Graph, Node, Origin, Value, captured
 from assay.ir.types import Shape, TensorType, Type, UnknownType
 from assay.limits import DEFAULT, Limits
+from assay.ops.conditions import fitting_attrs, noting
 from assay.ops.core_ops import CoreOps
 from assay.ops.inputs import OpInput
 from assay.ops.registry import OPS, Effect, FactMissing, OpDef, as_results, carrier, complete_attrs, evaluate
@@ -103,18 +104,19 @@ class Builder(CoreOps):
         full = complete_attrs(definition, attrs)
         values = self._lift(definition, inputs)
         facts = [None if value is None else self._facts[value] for value in values]
-        types = definition.infer(facts, {**full, "regions": regions} if definition.regions else full)
+        with noting() as conditions:
+            types = definition.infer(facts, {**full, "regions": regions} if definition.regions else full)
         types = [self._with_names(kind) for kind in types]
         self._check_sizes(types)
         if self.decomposed and definition.parts is not None:
-            return self._decompose(definition, values, full, types)
+            return self._decompose(definition, values, full, types, bool(conditions))
         contents = _contents(definition, facts, full, types)
         if contents is not None and all(_is_foldable(fact) for fact in contents):
             return tuple(self.constant(fact.value, cast(TensorType, fact.type).dtype) for fact in contents)
         results = tuple(self._new(fact) for fact in contents or [Fact(kind) for kind in types])
         node = Node(op, values, results, self._origin, full, regions)
         if definition.parts is not None and self._accepts is not None and not self._accepts(node):
-            return self._decompose(definition, values, full, types)
+            return self._decompose(definition, values, full, types, bool(conditions))
         self.nodes.append(node)
         return results
 
@@ -275,15 +277,33 @@ class Builder(CoreOps):
         return self.constant(value, named)
 
     def _decompose(
-        self, definition: OpDef, values: tuple[Value | None, ...], attrs: dict[str, Any], types: Sequence[Type]
+        self,
+        definition: OpDef,
+        values: tuple[Value | None, ...],
+        attrs: dict[str, Any],
+        types: Sequence[Type],
+        conditional: bool,
     ) -> tuple[Value, ...]:
+        """The parts of a composite. Where it is `conditional` whether sizes fit, a run sees to it: parts know less."""
         assert definition.parts is not None
         mark = len(self.nodes)
         try:
-            return as_results(definition.parts(self, *values, **attrs))
+            given = self._fitting(definition, values, attrs) if conditional else values
+            return as_results(definition.parts(self, *given, **attrs))
         except FactMissing as missing:
             del self.nodes[mark:]
             return self._defer(definition, values, attrs, types, str(missing))
+
+    def _fitting(
+        self, definition: OpDef, values: tuple[Value | None, ...], attrs: dict[str, Any]
+    ) -> tuple[Value | None, ...]:
+        """The inputs of a composite, the first after it was seen that they fit."""
+        first, *others = (value for value in values if value is not None)
+        checked = self._new(self._facts[first])
+        about = fitting_attrs(definition.name, values, attrs)
+        self.nodes.append(Node("fitting", (first, *others), (checked,), self._origin, about))
+        place = values.index(first)
+        return (*values[:place], checked, *values[place + 1 :])
 
     def _defer(
         self,

@@ -3,10 +3,11 @@ target that plans without knowing the sizes can check it when they are known."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import Any
 
 from assay.ir.dims import Dim, dim_max, dim_min, eq, le
 
@@ -81,3 +82,9 @@ def _note(*conditions: Condition) -> None:
     notes = _NOTES.get()
     if notes is not None:
         notes.extend(conditions)
+
+
+def fitting_attrs(rule: str, inputs: Sequence[Any], attrs: Mapping[str, Any]) -> dict[str, Any]:
+    """What `fitting` must be told of an op: its name, which of its inputs are given, its attributes."""
+    places = tuple(index for index, given in enumerate(inputs) if given is not None)
+    return {"rule": rule, "places": places, "attrs": tuple(attrs.items())}

@@ -135,6 +135,13 @@ class OpDef:
             for token, shape in zip(tokens, shapes, strict=True)
         ]
 
+    def check_sizes(self, facts: Sequence[Fact | None], attrs: Mapping[str, Any]) -> None:
+        """ValueError where shapes do not fit, whatever the dtypes."""
+        self._check_ranks(facts)
+        rule = self.types or self.shape
+        assert rule is not None
+        rule(*facts, **attrs)
+
     def param(self, index: int) -> Param | None:
         """The parameter that takes input number `index`."""
         if index < len(self.params):

@@ -413,5 +413,8 @@ _RULES: dict[str, tuple[GradientRule | None, ...]] = {
 }
 """By op, one rule an input."""
 
-_VARIADIC: dict[str, Callable[[int], GradientRule]] = {"concat": _concat}
+_VARIADIC: dict[str, Callable[[int], GradientRule | None]] = {
+    "concat": _concat,
+    "fitting": lambda i: (lambda s, g: g) if i == 0 else None,
+}
 """By op, the rule of input number i."""

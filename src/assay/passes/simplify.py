@@ -3,6 +3,7 @@
 Exact rules, for any dtype and content:
 - `cast` to the dtype it has; `reshape` and `expand` to the shape it has; `transpose` in order;
   `concat` of one; `pad` by zeros: the input itself.
+- `fitting` of sizes that are known to fit: the input itself.
 - `reshape` of a `reshape`, `transpose` of a `transpose`: the latter alone, on the first one's input.
 - `mul` and `div` by the constant 1, `sub` of the constant 0: the other operand, if it has the result's type.
 - `gather` of what `block_dequantize` makes: of the blocks, so that only rows that are read are dequantised.
@@ -11,13 +12,17 @@ Exact rules, for any dtype and content:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
 from assay.ir.dtypes import Array, u8
+from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value, fresh_ids
 from assay.ir.types import Shape, TensorType
+from assay.ops import OPS
+from assay.ops.conditions import noting
 from assay.passes.rewrite import Replaced
 
 Rule = Callable[["_Context", Node], "tuple[Node, ...] | Value | None"]
@@ -55,6 +60,14 @@ def _if_same_type(ctx: _Context, node: Node) -> Value | None:
 def _cast(ctx: _Context, node: Node) -> Value | None:
     source = node.inputs[0]
     return source if source is not None and source.type == node.outputs[0].type else None
+
+
+def _fitting(ctx: _Context, node: Node) -> Value | None:
+    facts = [None if value is None else Fact(value.type) for value in node.inputs]
+    with noting() as open_questions, suppress(ValueError):
+        OPS[node.op].infer(facts, node.attrs)
+        return None if open_questions else node.inputs[0]
+    return None
 
 
 def _transpose(ctx: _Context, node: Node) -> tuple[Node, ...] | Value | None:
@@ -116,6 +129,7 @@ _RULES: dict[str, Rule] = {
     "cast": _cast,
     "reshape": _reshape,
     "expand": _if_same_type,
+    "fitting": _fitting,
     "transpose": _transpose,
     "concat": _concat,
     "pad": _pad,

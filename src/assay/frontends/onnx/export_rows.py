@@ -78,6 +78,12 @@ _enter("expand", "Expand")
 _enter("reshape", "Reshape", allowzero=1)
 _enter("pad", "Pad", mode="constant")
 
+
+@exports("fitting")
+def _fitting(e: OnnxEmitter, n: Node, x: Term, *others: Term) -> OneOrMoreTerms:
+    return e.op("Identity", x)
+
+
 _BITWISE = {"bit_and": ("And", "BitwiseAnd"), "bit_or": ("Or", "BitwiseOr"), "bit_xor": ("Xor", "BitwiseXor")}
 _BITWISE["bit_not"] = ("Not", "BitwiseNot")
 
