@@ -14,7 +14,7 @@
 
 #define ALWAYS static inline __attribute__((always_inline))
 #define BITS (LOW_BITS + HIGH_BITS)
-enum { SIDE_BY_SIDE = VECTOR_BYTES / 4 };
+enum { SIDE_BY_SIDE = VECTOR_BYTES / 4, SPAN = ELEMENTS / SCALED_PARTS }; /* SPAN: numbers that share a scale */
 
 typedef float floats __attribute__((vector_size(VECTOR_BYTES)));
 typedef int32_t whole __attribute__((vector_size(VECTOR_BYTES)));
@@ -87,16 +87,28 @@ ALWAYS void put_scaled(float *to, whole integers, floats by) {
 #define SIXES(x) ((x) & 0x3f3f3f3fu)
 #define EACH_PART(count) _Pragma("GCC unroll 16") for (int i = 0; i < count; i += SIDE_BY_SIDE)
 
+/* Two halves that lie side by side, as floats: where there are eight bytes to read, one instruction takes them. */
+ALWAYS void two_halves_at(const uint8_t *x, float *first, float *second) {
+#if defined(__F16C__)
+  const __m128 both = _mm_cvtph_ps(_mm_loadl_epi64((const void *)x));
+  *first = both[0], *second = both[1];
+#else
+  *first = half_at(x), *second = half_at(x + 2);
+#endif
+}
+
 ALWAYS scaling scaling_of(const uint8_t *block) {
+  scaling s;
+#if defined(SCALED_ONE) || defined(SCALED_OFFSET)
+  _Static_assert(SCALE + 8 <= BLOCK && (!HAS_OFFSETS || OFFSET == SCALE + 2), "halves that are read together");
+  two_halves_at(block + SCALE, s.scale, s.offset);
+  return s;
+#else
   const float scale = half_at(block + SCALE), offset = HAS_OFFSETS ? half_at(block + OFFSET) : 0;
   const floats by = scale - (floats){0}, off = offset - (floats){0};
   const uint8_t *packed = block + SCALES;
-  scaling s;
-  (void)by, (void)off, (void)packed;
-#if defined(SCALED_ONE) || defined(SCALED_OFFSET)
-  s.scale[0] = scale;
-  s.offset[0] = offset;
-#elif defined(SCALED_NIBBLES)
+  (void)off;
+#if defined(SCALED_NIBBLES)
   EACH_PART(16) {
     const whole both = bytes_at(packed + i);
     put_scaled(s.scale + i, both & 15, by);
@@ -121,6 +133,7 @@ ALWAYS scaling scaling_of(const uint8_t *block) {
 #endif
 #endif
   return s;
+#endif
 }
 
 /* The numbers of a field from element e on. There is something above their bits unless they are `cut`. */
@@ -144,26 +157,26 @@ ALWAYS whole integers_at(const uint8_t *block, unsigned e, const int cut) {
   return HIGH_BITS ? low | field_at(block + HIGH, e, HIGH_BITS, HIGH_RUN, cut) << LOW_BITS : low;
 }
 
-/* What integers stand for that have the scale and offset of a part. */
-ALWAYS floats scaled(whole integers, const scaling *s, unsigned part) {
-  const floats numbers = __builtin_convertvector(integers - MIDDLE, floats) * s->scale[part];
-  return HAS_OFFSETS ? numbers + s->offset[part] : numbers;
-}
-
-/* The numbers of a block from element e on, as many as a vector has lanes. Where a vector holds what all small integers
-   stand for, they are looked up there: lanes are chosen by the lowest bits. */
-ALWAYS floats numbers_at(const uint8_t *block, const scaling *s, unsigned e) {
-  const unsigned part = e / (ELEMENTS / SCALED_PARTS);
+/* The integers of a block from element e on, as many as a vector has lanes, as floats without their scale and offset.
+   Where a vector or two hold all small integers, they are looked up there: lanes are chosen by the lowest bits. */
+ALWAYS floats plain_at(const uint8_t *block, unsigned e) {
 #if VECTOR_BYTES == 64 && BITS <= 5
   const whole count = COUNT;
-  const floats small = scaled(count & ((1 << BITS) - 1), s, part);
+  const floats small = __builtin_convertvector((count & ((1 << BITS) - 1)) - MIDDLE, floats);
 #if BITS <= 4
   return __builtin_shuffle(small, integers_at(block, e, 0));
 #else
-  return __builtin_shuffle(small, scaled(count + 16, s, part), integers_at(block, e, 0));
+  return __builtin_shuffle(small, __builtin_convertvector(count + 16 - MIDDLE, floats), integers_at(block, e, 0));
 #endif
 #else
-  return scaled(integers_at(block, e, 1), s, part);
+  return __builtin_convertvector(integers_at(block, e, 1) - MIDDLE, floats);
 #endif
+}
+
+/* The numbers of a block from element e on, as many as a vector has lanes. */
+ALWAYS floats numbers_at(const uint8_t *block, const scaling *s, unsigned e) {
+  const unsigned part = e / SPAN;
+  const floats numbers = plain_at(block, e) * s->scale[part];
+  return HAS_OFFSETS ? numbers + s->offset[part] : numbers;
 }
 #endif

@@ -15,6 +15,10 @@ typedef T COLUMN;
 /* FEW: rows for which this pays. STRETCH: elements of k whose products are summed up in lanes before that joins the
    total, as a long chain of additions loses digits. KEPT: columns that stay in the cache while other rows are done. */
 enum { FEW = 8, STRETCH = 2048, KEPT = 96 };
+#ifdef BLOCK
+/* Rows for which scales are applied late. */
+enum { SCALED_LATE = 1 };
+#endif
 
 /* Loops over registers are unrolled, or sums would not live in them. */
 #define EACH(i, count) _Pragma("GCC unroll 8") for (int i = 0; i < count; i++)
@@ -24,6 +28,9 @@ typedef struct {
   const COLUMN *b; /* the columns of the right side */
   int64_t a_step, b_step, length;
   ACC *wide; /* room for (FEW + 8) · STRETCH numbers, where these must be widened */
+#ifdef BLOCK
+  const ACC *sums; /* of each SPAN numbers of a row, row after row; NULL if they are not known */
+#endif
 } dots;
 
 /* Keep a vector in its register: else compilers read it again for every use. */
@@ -71,6 +78,31 @@ ALWAYS void add_dots(vec sum[FEW][8], const ACC *a, int64_t a_step, const uint8_
     }
   }
 }
+
+/* The same for very few rows: a scale is applied to a sum of products, and an offset to the sum of a row's numbers. What
+   offsets add is in `beside`. `sums` are those of the rows, `sums_step` apart. */
+ALWAYS void add_scaled_dots(vec sum[FEW][8], ACC beside[FEW][8], const ACC *a, int64_t a_step, const ACC *sums,
+                            int64_t sums_step, const uint8_t *b, int64_t b_step, int64_t length, const int rows,
+                            const int columns) {
+  for (int64_t k = 0; k < length; k += ELEMENTS, a += ELEMENTS, b += BLOCK, sums += SCALED_PARTS) {
+    scaling by[8];
+    EACH(j, columns) by[j] = scaling_of(b + j * b_step);
+    _Pragma("GCC unroll 2") for (unsigned part = 0; part < SCALED_PARTS; part++) {
+      EACH(j, columns) {
+        vec found[FEW];
+        _Pragma("GCC unroll 8") for (unsigned e = 0; e < SPAN; e += SIDE_BY_SIDE) {
+          const vec right = plain_at(b + j * b_step, part * SPAN + e);
+          EACH(i, rows) {
+            const vec left = *(const loose *)(a + i * a_step + part * SPAN + e);
+            found[i] = e ? found[i] + left * right : left * right;
+          }
+        }
+        EACH(i, rows) sum[i][j] += found[i] * by[j].scale[part];
+        if (HAS_OFFSETS) EACH(i, rows) beside[i][j] += sums[i * sums_step + part] * by[j].offset[part];
+      }
+    }
+  }
+}
 #else
 ALWAYS void add_dots(vec sum[FEW][8], const ACC *a, int64_t a_step, const ACC *b, int64_t b_step, int64_t length,
                      const int rows, const int columns) {
@@ -109,7 +141,15 @@ ALWAYS void dot_block(const dots *d, T *c, int64_t c_step, int64_t apart, const 
     const int64_t length = MIN(STRETCH, d->length - k);
     vec sum[FEW][8];
     EACH(i, rows) EACH(j, columns) sum[i][j] = (vec){0};
-#ifdef IN_PLACE
+#ifdef BLOCK
+    ACC beside[FEW][8];
+    EACH(i, rows) EACH(j, columns) beside[i][j] = 0;
+    if (rows <= SCALED_LATE && d->sums)
+      add_scaled_dots(sum, beside, d->a + k, d->a_step, d->sums + k / SPAN, d->length / SPAN, d->b + FROM(k), b_step,
+                      length, rows, columns);
+    else add_dots(sum, d->a + k, d->a_step, d->b + FROM(k), b_step, length, rows, columns);
+    EACH(i, rows) EACH(j, columns) result[i][j] += beside[i][j];
+#elif defined(IN_PLACE)
     add_dots(sum, d->a + k, d->a_step, d->b + FROM(k), b_step, length, rows, columns);
 #else
     widen_lines(d->wide, d->a + k, d->a_step, length, rows);
@@ -130,12 +170,30 @@ ALWAYS void dot_columns(dots d, T *c, int64_t c_step, int64_t columns, const int
   for (int64_t j = at_once * share; j < columns; j++, d.b += d.b_step) dot_block(&d, c + j, c_step, 1, rows, 1);
 }
 
+#ifdef BLOCK
+/* The sums of each SPAN numbers of `rows` rows; NULL if there is no room for them. */
+static const ACC *sums_of(const T *a, int64_t a_step, int64_t length, int64_t rows, ACC *to, int64_t room) {
+  const int64_t each = length / SPAN;
+  if (rows * each > room) return NULL;
+  for (int64_t i = 0; HAS_OFFSETS && i < rows; i++)
+    for (int64_t k = 0; k < each; k++) {
+      vec sum = *(const loose *)(a + i * a_step + k * SPAN);
+      for (int e = WIDTH; e < SPAN; e += WIDTH) sum += *(const loose *)(a + i * a_step + k * SPAN + e);
+      to[i * each + k] = total(sum);
+    }
+  return to;
+}
+#endif
+
 /* `rows` rows of `columns` columns of C. If rows are done one after the other, the columns come in turns. */
 static void few_rows(dots d, T *c, int64_t c_step, int64_t rows, int64_t columns) {
   for (int64_t j = 0, n; j < columns; j += n, d.b += n * d.b_step) {
     n = rows <= 4 ? columns : MIN(KEPT, columns - j);
     dots some = d;
     for (int64_t i = 0, r; i < rows; i += r, some.a += r * d.a_step) {
+#ifdef BLOCK
+      some.sums = d.sums ? d.sums + i * (d.length / SPAN) : NULL;
+#endif
       T *to = c + i * c_step + j;
       r = rows - i > 4 && rows - i < 8 ? (rows - i + 1) / 2 : MIN(rows - i, 4);
       switch (r) {

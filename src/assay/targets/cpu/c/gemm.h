@@ -170,7 +170,10 @@ void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, in
     const RIGHT *b = (const RIGHT *)c->p[1] + batch / n[3] * n[8] + batch % n[3] * n[9];
 #ifndef PACKED
     if (are_few(n)) {
-      const dots d = {a, b + c0 * n[11], n[6], n[11], n[2], ((workspace *)scratch)->left};
+      dots d = {a, b + c0 * n[11], n[6], n[11], n[2], ((workspace *)scratch)->left};
+#ifdef BLOCK
+      d.sums = sums_of(a, n[6], n[2], rows, d.wide, ROW_BLOCK * DEPTH);
+#endif
       few_rows(d, (T *)c->p[2] + r * N + c0, N, rows, c1 - c0);
       finish(c, scratch, r, r + rows, c0, c1);
       continue;
