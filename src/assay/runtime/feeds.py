@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any, cast
+from functools import lru_cache
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from assay.ir.graph import Graph
 from assay.ir.types import MapType, OptionalType, SequenceType, TensorType, Type
 from assay.runtime.device_tensors import DeviceTensor
 
+_Bound: TypeAlias = dict[str, tuple[int, str, int]]
+"""The sizes of symbols, and the input and axis that told them."""
+
 
 class UnequalDims(BadFeed):
     """Dims that have the same name have different sizes."""
@@ -23,12 +27,13 @@ class UnequalDims(BadFeed):
 
 def check_feeds(graph: Graph, feeds: Mapping[str, Any]) -> list[Any]:
     """The inputs in the graph's order, as read-only arrays. BadFeed names what is missing, extra or does not fit."""
+    known = set(graph.input_names)
     for name in feeds:
-        if name not in graph.input_names:
+        if name not in known:
             close = difflib.get_close_matches(name, graph.input_names, 1)
             hint = f"did you mean '{close[0]}'?" if close else f"the model takes {_signature(graph)}"
             raise BadFeed(f"the model has no input '{name}'", hint=hint)
-    bound: dict[str, tuple[int, str]] = {}
+    bound: _Bound = {}
     checked: list[Any] = []
     for name, value in zip(graph.input_names, graph.inputs, strict=True):
         if name not in feeds and not isinstance(value.type, OptionalType):
@@ -51,7 +56,7 @@ def _signature(graph: Graph) -> str:
     return ", ".join(f"{name}: {value.type}" for name, value in inputs) or "no inputs"
 
 
-def _fitted(name: str, given: Any, kind: Type, bound: dict[str, tuple[int, str]]) -> Any:
+def _fitted(name: str, given: Any, kind: Type, bound: _Bound) -> Any:
     if isinstance(kind, OptionalType):
         return None if given is None else _fitted(name, given, kind.elem, bound)
     if isinstance(kind, SequenceType):
@@ -118,14 +123,19 @@ def _from_python(name: str, given: Any, dtype: DType) -> Array:
         raise BadFeed(f"the input '{name}' is no array of {dtype}: {error}") from error
 
 
-def _check_range(name: str, axis: int, size: int, dim: Expr) -> None:
-    least, most = bounds(dim)
+@lru_cache(1024)
+def _range(dim: Expr) -> tuple[str, int | None, int | None]:
+    """The name of a size, the least that it may be and the most. The same few are asked for in every run."""
+    return str(dim), *bounds(dim)
+
+
+def _check_range(name: str, axis: int, size: int, least: int | None, most: int | None) -> None:
     if (least is not None and size < least) or (most is not None and size > most):
         allowed = f"at least {least}" if most is None else f"{least or 0} to {most}"
         raise BadFeed(f"dim {axis} of the input '{name}' is {size}, the model takes {allowed}")
 
 
-def _check_shape(name: str, array: Array | DeviceTensor, kind: TensorType, bound: dict[str, tuple[int, str]]) -> None:
+def _check_shape(name: str, array: Array | DeviceTensor, kind: TensorType, bound: _Bound) -> None:
     if kind.shape is None:
         return
     if array.ndim != len(kind.shape):
@@ -133,13 +143,15 @@ def _check_shape(name: str, array: Array | DeviceTensor, kind: TensorType, bound
             f"the input '{name}' has {array.ndim} dims {list(array.shape)}, the model takes {len(kind.shape)}: {kind}"
         )
     for axis, (size, dim) in enumerate(zip(array.shape, kind.shape, strict=True)):
-        if isinstance(dim, int) and size != dim:
-            raise BadFeed(f"dim {axis} of the input '{name}' is {size}, the model takes {dim}: {kind}")
-        if isinstance(dim, Expr) and dim is not UNKNOWN:
-            _check_range(name, axis, size, dim)
-            before, where = bound.setdefault(str(dim), (size, f"dim {axis} of '{name}'"))
+        if isinstance(dim, int):
+            if size != dim:
+                raise BadFeed(f"dim {axis} of the input '{name}' is {size}, the model takes {dim}: {kind}")
+        elif dim is not UNKNOWN:
+            called, least, most = _range(dim)
+            _check_range(name, axis, size, least, most)
+            before, where, at = bound.setdefault(called, (size, name, axis))
             if before != size:
                 raise UnequalDims(
-                    f"'{dim}' is {before} as {where} but {size} as dim {axis} of '{name}'",
+                    f"'{dim}' is {before} as dim {at} of '{where}' but {size} as dim {axis} of '{name}'",
                     hint=f"all dims called '{dim}' must be equal",
                 )

@@ -20,6 +20,7 @@ from assay.runtime.runs import CompiledSegment, DeviceRun, HostRun, ProgramRun
 from assay.runtime.transfers import Ledger, Metered, Transfer
 from assay.targets.base import Bodies, NodeRefused, Noted, Observer, ProgramNote, Target
 from assay.targets.budget import Allowance
+from assay.targets.grown import Continuing
 
 _NOTHING: Mapping[Value, Any] = {}
 _OBSERVING = 4
@@ -147,6 +148,18 @@ class Program:
     def targets(self) -> Mapping[Node, str]:
         """Where each node runs."""
         return {placement.node: placement.target for placement in all_placements(self.plan)}
+
+    @cached_property
+    def continued(self) -> dict[int, int]:
+        """The inputs that outputs continue where they lie, and these, if one segment in host memory is all there is."""
+        only = self._compiled[0] if len(self._compiled) == 1 and not self._has_devices else None
+        if only is None or not isinstance(only.executable, Continuing):
+            return {}
+        inputs, outputs = self.plan.graph.inputs, self.plan.graph.outputs
+        return {
+            inputs.index(only.graph.inputs[source]): outputs.index(only.graph.outputs[result])
+            for source, result in only.executable.continued.items()
+        }
 
     def notes(self) -> list[ProgramNote]:
         """What the targets have to tell of their segments."""

@@ -30,6 +30,7 @@ from assay.runtime.transfers import Ledger
 from assay.store import open_store
 from assay.targets.base import Event, Observer, Stopwatch, Target
 from assay.targets.budget import Budget
+from assay.targets.grown import GrownTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +160,13 @@ class Session:
         An input that the model changes in place is changed: the array that was fed gets the new content. A run that
         uses up its budget ends with RunStopped or OutOfMemory and changes nothing; the session can be used again.
         `observer` is called for every node. Outputs in `keep` stay on the device that made them, if one did
-        (`DeviceTensor`): they can be fed to the next run.
+        (`DeviceTensor`): they can be fed to the next run. In host memory, those that continue an input may lie where it
+        lies, with what is new behind it (`GrownTensor`).
         """
         names = self.output_names if outputs is None else tuple(outputs)
         wanted = None if names == self.output_names else self._checked_names(names, self.output_names, "output")
         if not self.memory.renewals:
-            by_name = self._results(self._given(feeds), budget, observer, keep)
+            by_name = self._results(self._given(feeds), budget, observer, keep, feeds)
         else:
             with self._running:
                 by_name = self._renewed(feeds, budget, observer)
@@ -283,14 +285,34 @@ class Session:
         return check_feeds(self.source, {**self.state, **feeds})
 
     def _results(
-        self, given: Sequence[Any], budget: Budget | None, observer: Observer | None, keep: Collection[str] = ()
+        self,
+        given: Sequence[Any],
+        budget: Budget | None,
+        observer: Observer | None,
+        keep: Collection[str] = (),
+        feeds: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         program = self._chosen(given)
+        if keep and feeds is not None and isinstance(program, Program):
+            given = self._continuable(program, given, keep, feeds)
         run = program.submit(given, observer, None if budget is None else budget.begin())
         stays = keep and run.transfers is not None
         results = run.outputs(self._kept(program, given, keep) if stays else NOTHING_KEPT)
         self._taken = run.peak_bytes, run.transfers
         return self._finished(results)
+
+    def _continuable(
+        self, program: Program, given: Sequence[Any], keep: Collection[str], feeds: Mapping[str, Any]
+    ) -> Sequence[Any]:
+        """What is given, with the inputs that kept outputs continue as tensors that have room for that, if any do."""
+        pairs, names = program.continued, self.source.input_names
+        if not all(self.source.output_names[result] in keep for result in pairs.values()):
+            return given
+        room = list(given)
+        for source in pairs:
+            fed = feeds.get(names[source])
+            room[source] = fed if isinstance(fed, GrownTensor) else GrownTensor(given[source])
+        return room
 
     def _kept(self, program: Runnable, given: Sequence[Any], keep: Collection[str]) -> Kept:
         """The outputs that may stay on devices: those whose sizes are known before they are looked at."""

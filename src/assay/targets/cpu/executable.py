@@ -22,12 +22,15 @@ from assay.limits import Limits
 from assay.memory import LARGE, are_lasting, check_room
 from assay.targets.base import Event, Executable, Finished, Observer, Run, Stopwatch
 from assay.targets.budget import Allowance
+from assay.targets.cpu.growing import Extent, Growing
 from assay.targets.cpu.inputs import Inputs
 from assay.targets.cpu.registry import KERNELS
 from assay.targets.cpu.tape import encode
 from assay.targets.cpu.toolchain import Toolchain
+from assay.targets.grown import GrownTensor, Room
 from assay.targets.shared.artifacts import Kernel
 from assay.targets.shared.bodies import all_constants
+from assay.targets.shared.growth import growth_of
 from assay.targets.shared.planner import Planner
 from assay.targets.shared.tape import Control
 from assay.targets.shared.tensors import hungriest_node
@@ -54,8 +57,10 @@ class CpuExecutable:
         self.graph = graph
         self._toolchain, self._limits, self._threads = toolchain, limits, threads
         constants = {value: _strided(array) for value, array in all_constants(graph).items()}
-        planner = Planner(graph, constants, limits, KERNELS, fused=fused)
+        growth = growth_of(graph, KERNELS) if fused else None
+        planner = Planner(graph, constants, limits, KERNELS, fused=fused, growth=growth)
         self._planner = planner
+        self._growing = None if growth is None else Growing(growth, planner)
         kernels = list(dict.fromkeys(step.kernel for step in planner.tape.order if step.kernel is not None))
         machine, *libraries = toolchain.load([_MACHINE, *kernels])
         self._machine = _typed(machine)
@@ -105,27 +110,56 @@ class CpuExecutable:
         With an observer of more than times, the values of all nodes are computed, each by itself.
         An allowance is looked at between kernels: one that is under way comes to its end.
         """
-        arrays = self._inputs.dense(inputs)
-        if len(arrays) < len(self._given):
-            arrays = self._with_given(arrays)
+        bound = len(inputs) < len(self._given)
+        given = self._with_given(inputs) if bound else list(inputs)
+        symbols = tuple(given[index].shape[axis] for index, axis in self._sources)
+        extent = self._extent(given, symbols, observer)
+        dense = self._inputs.dense([given[at] for at in self._open] if bound else given)
+        arrays = self._with_given(dense) if bound else dense
         if isinstance(observer, Stopwatch):
-            return self._run_timed(arrays, observer, allowance)
+            return self._run_timed(arrays, symbols, observer, allowance)
         if observer is not None:
             return self._observed(arrays, observer, allowance)
         try:
-            return self._run(arrays, None, allowance)
+            return self._run(arrays, symbols, extent, None, allowance)
         except OutOfMemory as error:
             raise error.located(self._largest(arrays)) from error.__cause__
 
+    @property
+    def continued(self) -> dict[int, int]:
+        """The inputs that outputs continue, and these, if each run is given them."""
+        places = () if self._growing is None else self._growing.places
+        open_at = {at: new for new, at in enumerate(self._open)}
+        return {open_at[each.input]: each.output for each in places} if all(p.input in open_at for p in places) else {}
+
+    def _extent(self, given: list[Any], symbols: Sequence[int], observer: Observer | None) -> Extent | None:
+        """How caches lie in a run; None if there are none to grow. Those that stay where they are need not be read."""
+        growing = self._growing
+        wanted = growing is not None and observer is None and growing.is_wanted(given)
+        extent = growing.taken(given, symbols) if growing is not None and wanted else None
+        stays = extent is not None and extent.rooms is not None
+        for at, each in enumerate(given):
+            if isinstance(each, GrownTensor):
+                given[at] = each.room.memory if stays and each.room is not None else each.array
+        return extent
+
     def _run(
-        self, arrays: Sequence[Any], times: Array | None, allowance: Allowance | None = None
+        self,
+        arrays: Sequence[Any],
+        symbols: tuple[int, ...],
+        extent: Extent | None,
+        times: Array | None,
+        allowance: Allowance | None = None,
     ) -> tuple[tuple[Any, ...], Run]:
         frame = self._frames.pop() if self._frames else _Frame(self._machine, self._tape, self._addresses)
-        symbols = tuple(arrays[index].shape[axis] for index, axis in self._sources)
+        growing = self._growing
+        if growing is not None:
+            sizes = extent or growing.dense(symbols)
+            symbols = (*symbols, sizes.capacity, sizes.moved)
         layout = frame.fit(symbols, self._results)
         if layout.large or allowance is not None:
             self._check_memory(layout, frame, allowance)
-        blocks = _memory(layout.blocks, together=are_lasting())
+        blocks = self._blocks(layout, extent)
         places = [block.place for block in blocks]
         failed = frame.run(self._addresses_of(arrays), places, self._threads(), times, allowance)
         self._frames.append(frame)
@@ -141,14 +175,37 @@ class CpuExecutable:
                 for out in layout.outputs
             ]
         )
+        if extent is not None and growing is not None:
+            return self._grown(outputs, blocks, extent, growing), layout.over
         return outputs, layout.over
 
+    def _blocks(self, layout: _Layout, extent: Extent | None) -> list[_Block]:
+        """Memory for results; that of caches which stay where they are is there."""
+        if extent is None or extent.rooms is None or self._growing is None:
+            return _memory(layout.blocks, together=are_lasting())
+        kept = {each.block: room for each, room in zip(self._growing.places, extent.rooms, strict=True)}
+        new = iter(_memory([size for at, size in enumerate(layout.blocks) if at not in kept], together=are_lasting()))
+        return [
+            _Block(kept[at].memory, kept[at].start, kept[at].place) if at in kept else next(new)
+            for at in range(len(layout.blocks))
+        ]
+
+    def _grown(
+        self, outputs: Sequence[Any], blocks: Sequence[_Block], extent: Extent, growing: Growing
+    ) -> tuple[Any, ...]:
+        """The outputs, caches as tensors that can be continued."""
+        results = list(outputs)
+        rooms = extent.rooms or [Room(*blocks[each.block], extent.capacity, extent.used) for each in growing.places]
+        for each, room in zip(growing.places, rooms, strict=True):
+            results[each.output] = GrownTensor(read_only(results[each.output]), room)
+        return tuple(results)
+
     def _run_timed(
-        self, arrays: Sequence[Any], stopwatch: Stopwatch, allowance: Allowance | None
+        self, arrays: Sequence[Any], symbols: tuple[int, ...], stopwatch: Stopwatch, allowance: Allowance | None
     ) -> tuple[tuple[Any, ...], Run]:
         """The same run with the times of its calls; an epilogue is part of its call."""
         times = np.zeros(len(self._encoded.order) + 1)
-        outcome = self._run(arrays, times, allowance)
+        outcome = self._run(arrays, symbols, None, times, allowance)
         seconds = {id(step): float(taken) for step, taken in zip(self._encoded.order, times, strict=False)}
         for step in self._planner.tape.steps:
             if step.control is Control.RUN:
@@ -208,7 +265,8 @@ class CpuExecutable:
     ) -> tuple[tuple[Any, ...], Run]:
         arrays = [np.ascontiguousarray(array) for array in inputs]
         times = np.zeros(len(self._encoded.order) + 1)
-        outputs, over = self._run(arrays, times, allowance)
+        symbols = tuple(arrays[index].shape[axis] for index, axis in self._sources)
+        outputs, over = self._run(arrays, symbols, None, times, allowance)
         found = {**graph.constants, **dict(zip(graph.inputs, arrays, strict=True))}
         found.update(zip(self.graph.outputs, outputs, strict=True))
         seconds = dict.fromkeys(graph.nodes, 0.0)

@@ -12,6 +12,7 @@ from assay.ir.graph import Node
 from assay.ops.conditions import equal
 from assay.ops.shapes import axis_of
 from assay.targets.base import limitation
+from assay.targets.shared.growth import MOVED
 from assay.targets.shared.kernels import Emit, KernelTable
 from assay.targets.shared.limitations import unclear_broadcast
 from assay.targets.shared.planner import Planner
@@ -117,8 +118,13 @@ def _concat(p: Planner, node: Node) -> None:
     """Each input is copied to its part of the result, which lies in memory as the first input does."""
     views = [p.view(value) for value in node.inputs]
     axis = axis_of(node.attrs["axis"], views[0].rank)
-    result = p.result(node.outputs[0], views[0].order)
+    grows = p.grows(node.outputs[0])
+    result = p.grown_result(node.outputs[0]) if grows else p.result(node.outputs[0], views[0].order)
     start: Dim = 0
+    if grows:
+        first, *views = views
+        p.copy(first.sliced(axis, 0, MOVED), result.sliced(axis, 0, MOVED))
+        start = first.shape[axis]
     for view in views:
         p.copy(view, result.sliced(axis, start, view.shape[axis]))
         start = start + view.shape[axis]

@@ -17,6 +17,7 @@ from assay.ops.registry import OPS
 from assay.targets.shared import pointwise
 from assay.targets.shared.artifacts import Kernel
 from assay.targets.shared.fusion import Unit, fuse
+from assay.targets.shared.growth import GROWTH_SYMBOLS, Growth
 from assay.targets.shared.kernels import KernelTable
 from assay.targets.shared.sizes import Sizes
 from assay.targets.shared.tape import Control, Step, Tape
@@ -39,13 +40,15 @@ class Planner:
         *,
         fused: bool = True,
         row_major: bool = False,
+        growth: Growth | None = None,
     ) -> None:
         """`constants` are those of the graph and of the bodies in it, `kernels` those of the target. Without `fused`,
         nodes are planned one by one. Results that must be `row_major` are whole storages in that order; others may be
-        in any order, or lie in inputs."""
+        in any order, or lie in inputs. Those that grow have room behind them."""
         self.graph, self.constants, self.limits, self.kernels = graph, constants, limits, kernels
         self.sources = symbol_sources(graph)
-        self.tape = Tape(Sizes(list(self.sources)))
+        self.growth = growth
+        self.tape = Tape(Sizes([*self.sources, *(GROWTH_SYMBOLS if growth else ())]))
         self.errors = Storage(0, given=True)
         self.made: list[Storage] = []
         self._views: dict[Value, View] = {}
@@ -100,8 +103,20 @@ class Planner:
 
     def result(self, value: Value, order: Sequence[int] | None = None) -> View:
         """Memory for a result, without gaps, its axes in `order`."""
+        assert not self.grows(value)
         made = self._fresh(dtype_of(value), shape_of(value), order, value in self._caller_values)
         self._views[value] = made
+        return made
+
+    def grows(self, value: Value) -> bool:
+        """Whether a result continues an input and has room behind it."""
+        return self.growth is not None and value in self.growth.inputs
+
+    def grown_result(self, value: Value) -> View:
+        """Memory for a result that grows."""
+        assert self.growth is not None
+        room = self._fresh(dtype_of(value), self.growth.room(value), None, True)
+        self._views[value] = made = replace(room, shape=tuple(shape_of(value)), strides=self.growth.strides(value))
         return made
 
     def temporary(self, dtype: DType, shape: Sequence[Dim], order: Sequence[int] | None = None) -> View:
@@ -250,7 +265,7 @@ class Planner:
     def _output(self, value: Value) -> View:
         """Where a result lies: in an input or in memory for results, where it is put if it is not there yet."""
         view = self.view(value)
-        if self._may_stay(view):
+        if self.grows(value) or self._may_stay(view):
             return view
         made = self._fresh(view.dtype, view.shape, None, True)
         self.copy(view, made)
