@@ -1,4 +1,4 @@
-"""Feeding damaged models to the importer and a target, and seeing that each gives a result or a typed error.
+"""Feeding damaged models and other files to importers and a target: each must give a result or a typed error.
 
 Every mutant is loaded and, if it loads, run on small random inputs, in a worker process whose memory is limited.
 A worker that dies or does not answer in time is replaced, and the mutant it had is a failure.
@@ -6,15 +6,19 @@ A worker that dies or does not answer in time is replaced, and the mutant it had
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import chdir
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from assay.errors import AssayError, BadFeed
 from assay.evidence.mutate.corpus import corpus
+from assay.evidence.mutate.file_kinds import FILE_KINDS, MARK, refusal
 from assay.evidence.mutate.mutations import mutant
 from assay.frontends.onnx import load
 from assay.ir.dims import UNKNOWN, Dim, evaluate, symbols
@@ -34,6 +38,11 @@ TIGHT = Limits(
     loop_iterations=2_000,
 )
 """What the mutants may ask for."""
+
+
+MODELS = "onnx"
+"""The kind of file that a model of ONNX is."""
+_Mutants: TypeAlias = Callable[[int], tuple[str, bytes]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +89,24 @@ def attempt(index: int, kind: str, data: bytes, target: str) -> MutantOutcome:
     return MutantOutcome(index, kind, "ran")
 
 
+def attempt_file(index: int, kind: str, file_kind: str, data: bytes, target: str) -> MutantOutcome:
+    """Read one damaged file, and use what is in it, in a folder of its own."""
+    read = FILE_KINDS[file_kind]
+    with tempfile.TemporaryDirectory() as folder, chdir(folder):
+        path = Path(folder) / read.file
+        path.write_bytes(data)
+        try:
+            read.use(path, target, TIGHT)
+        except AssayError as error:
+            wrong = refusal(error)
+            found = MutantOutcome(index, kind, "failed" if wrong else "refused", wrong or type(error).__name__)
+        except Exception as error:
+            found = MutantOutcome(index, kind, "failed", f"{type(error).__name__}: {error}")
+        else:
+            found = MutantOutcome(index, kind, "ran")
+        return MutantOutcome(index, kind, "failed", "code was run") if (Path(folder) / MARK).exists() else found
+
+
 def random_feeds(graph: Graph, seed: int) -> dict[str, Any]:
     """Small random inputs that fit the declared types; named dims are 3."""
     rng = np.random.default_rng(seed)
@@ -106,39 +133,55 @@ def run_mutations(
     seed: int = 0,
     *,
     target: str,
+    file_kind: str = MODELS,
     workers: int = 2,
     seconds: float = 20.0,
     memory: int = 4 << 30,
     progress: Callable[[int], None] | None = None,
 ) -> HardeningReport:
-    """Try `count` mutants on a chain of targets in `workers` processes; each may take `seconds` and `memory` bytes."""
+    """Try `count` mutants on a chain of targets in `workers` processes; each may take `seconds` and `memory` bytes.
+    `file_kind` is `onnx`, or one of `FILE_KINDS`."""
     report = HardeningReport()
-    models = _models()
+    made_mutant = _mutants(file_kind, seed)
 
     def made() -> Worker:
-        return Worker(service, seed, target, limits=WorkerLimits(seconds=seconds, address_space=memory), pickled=True)
+        limits = WorkerLimits(seconds=seconds, address_space=memory)
+        return Worker(service, seed, target, file_kind, limits=limits, pickled=True)
 
     for done in run_jobs(made, range(count), processes=workers):
-        report.add(_failed(done.job, done.error, models, seed) if done.error else done.reply)
+        report.add(_failed(done.job, done.error, made_mutant) if done.error else done.reply)
         if progress is not None:
             progress(1)
     return report
 
 
-def _failed(index: int, error: WorkerFailed, models: list[bytes], seed: int) -> MutantOutcome:
+def _failed(index: int, error: WorkerFailed, made_mutant: _Mutants) -> MutantOutcome:
     """A mutant that killed or stopped its process is a failure."""
-    kind, _ = mutant(models, index, seed)
+    kind, _ = made_mutant(index)
     return MutantOutcome(index, kind, "failed", error.reason)
 
 
-def _models() -> list[bytes]:
-    return [model.SerializeToString() for model in corpus().values()]
+def _mutants(file_kind: str, seed: int) -> _Mutants:
+    """The mutants of a kind of file by their number: what was done to each, and its bytes."""
+    if file_kind == MODELS:
+        models = [model.SerializeToString() for model in corpus().values()]
+        return lambda index: mutant(models, index, seed)
+    kind = FILE_KINDS[file_kind]
+    files = kind.samples()
+    return lambda index: kind.mutant(files, index, seed)
 
 
-def service(seed: int, target: str) -> Handler:
+def service(seed: int, target: str, file_kind: str = MODELS) -> Handler:
     """What a worker process runs: it tries the mutant of an index."""
-    models = _models()
-    return lambda index, send: attempt(index, *mutant(models, index, seed), target)
+    made = _mutants(file_kind, seed)
+
+    def tried(index: int) -> MutantOutcome:
+        damage, data = made(index)
+        if file_kind == MODELS:
+            return attempt(index, damage, data, target)
+        return attempt_file(index, damage, file_kind, data, target)
+
+    return lambda index, send: tried(index)
 
 
 def table(report: HardeningReport) -> Mapping[str, Mapping[str, int]]:

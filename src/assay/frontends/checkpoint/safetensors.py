@@ -98,7 +98,7 @@ def _entry(name: str, entry: Any) -> tuple[DType, list[int], int, int]:
         or len(cast(list[int], offsets)) != 2
     ):
         raise ImportFailed("what the header says of it has another form", where=f"tensor '{name}'")
-    if given["dtype"] not in DTYPES:
+    if not isinstance(given["dtype"], str) or given["dtype"] not in DTYPES:
         hint = f"convert it to one of {', '.join(DTYPES)}"
         raise ImportFailed(f"its dtype is {given['dtype']!r}", where=f"tensor '{name}'", hint=hint)
     begin, end = cast(list[int], offsets)
