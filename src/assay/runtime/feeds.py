@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -14,11 +14,19 @@ from assay.ir import dtypes
 from assay.ir.dims import UNKNOWN, Expr, bounds
 from assay.ir.dtypes import Array, DType, read_only
 from assay.ir.graph import Graph
-from assay.ir.types import MapType, OptionalType, SequenceType, TensorType, Type
+from assay.ir.types import MapType, OptionalType, SequenceType, Shape, TensorType, Type
 from assay.runtime.device_tensors import DeviceTensor
+from assay.targets.grown import GrownTensor
 
-_Bound: TypeAlias = dict[str, tuple[int, str, int]]
-"""The sizes of symbols, and the input and axis that told them."""
+
+class _Bound:
+    """What the inputs so far have told: the sizes of symbols, with the input and axis, and the shapes that fit dims."""
+
+    __slots__ = ("fitting", "sizes")
+
+    def __init__(self) -> None:
+        self.sizes: dict[str, tuple[int, str, int]] = {}
+        self.fitting: set[tuple[Shape, tuple[int, ...]]] = set()
 
 
 class UnequalDims(BadFeed):
@@ -33,7 +41,7 @@ def check_feeds(graph: Graph, feeds: Mapping[str, Any]) -> list[Any]:
             close = difflib.get_close_matches(name, graph.input_names, 1)
             hint = f"did you mean '{close[0]}'?" if close else f"the model takes {_signature(graph)}"
             raise BadFeed(f"the model has no input '{name}'", hint=hint)
-    bound: _Bound = {}
+    bound = _Bound()
     checked: list[Any] = []
     for name, value in zip(graph.input_names, graph.inputs, strict=True):
         if name not in feeds and not isinstance(value.type, OptionalType):
@@ -63,7 +71,7 @@ def _fitted(name: str, given: Any, kind: Type, bound: _Bound) -> Any:
         if not isinstance(given, list | tuple):
             raise BadFeed(f"the input '{name}' takes a list of values, got {type(given).__name__}")
         items = cast("list[Any]", given)
-        return [_fitted(f"{name}[{i}]", item, kind.elem, {}) for i, item in enumerate(items)]
+        return [_fitted(f"{name}[{i}]", item, kind.elem, _Bound()) for i, item in enumerate(items)]
     if isinstance(kind, MapType):
         if not isinstance(given, Mapping):
             raise BadFeed(f"the input '{name}' takes a dictionary, got {type(given).__name__}")
@@ -75,7 +83,10 @@ def _fitted(name: str, given: Any, kind: Type, bound: _Bound) -> Any:
             raise BadFeed(f"the input '{name}' is {given.dtype}, the model takes {kind.dtype}")
         _check_shape(name, given, kind, bound)
         return given
-    array = _array(name, given, kind.dtype)
+    if isinstance(given, GrownTensor):
+        given = given.array
+    plain = type(given) is np.ndarray and given.dtype is kind.dtype.numpy and kind.dtype is not dtypes.string
+    array: Array = given if plain else _array(name, given, kind.dtype)
     _check_shape(name, array, kind, bound)
     return read_only(array)
 
@@ -136,7 +147,7 @@ def _check_range(name: str, axis: int, size: int, least: int | None, most: int |
 
 
 def _check_shape(name: str, array: Array | DeviceTensor, kind: TensorType, bound: _Bound) -> None:
-    if kind.shape is None:
+    if kind.shape is None or (kind.shape, array.shape) in bound.fitting:
         return
     if array.ndim != len(kind.shape):
         raise BadFeed(
@@ -149,9 +160,10 @@ def _check_shape(name: str, array: Array | DeviceTensor, kind: TensorType, bound
         elif dim is not UNKNOWN:
             called, least, most = _range(dim)
             _check_range(name, axis, size, least, most)
-            before, where, at = bound.setdefault(called, (size, name, axis))
+            before, where, at = bound.sizes.setdefault(called, (size, name, axis))
             if before != size:
                 raise UnequalDims(
                     f"'{dim}' is {before} as dim {at} of '{where}' but {size} as dim {axis} of '{name}'",
                     hint=f"all dims called '{dim}' must be equal",
                 )
+    bound.fitting.add((kind.shape, array.shape))

@@ -6,7 +6,7 @@ continued before gets a copy.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 from assay.ir.dtypes import Array
@@ -17,19 +17,21 @@ class Room:
     """Memory with `capacity` places along the axis that grows, of which the first `used` are taken."""
 
     memory: Array
+    """For reading only: runs write by the address."""
     start: int
     place: int
     """Where it begins: in `memory`, and as an address."""
     capacity: int
-    used: int = field(default=0)
+    used: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class GrownTensor:
     """A tensor that runs can continue, and the memory that it lies in. As an array, it is for reading only."""
 
-    array: Array
-    room: Room | None = None
+    __slots__ = ("array", "room")
+
+    def __init__(self, array: Array, room: Room | None = None) -> None:
+        self.array, self.room = array, room
 
     @property
     def dtype(self) -> Any:

@@ -34,7 +34,6 @@ from assay.targets.shared.growth import growth_of
 from assay.targets.shared.planner import Planner
 from assay.targets.shared.tape import Control
 from assay.targets.shared.tensors import hungriest_node
-from assay.targets.shared.views import View
 from assay.targets.threads import Threads
 
 _NO_MEMORY, _TOO_LARGE = -1, -2
@@ -45,6 +44,8 @@ _POPULATE = 23
 """MADV_POPULATE_WRITE, which Python has no name for: have the pages of memory ready (Linux 5.14)."""
 _AT_ONCE, _PATIENCE = 16 << 20, 0.008
 """Bytes whose pages are asked for at once, and seconds that this may take in large pages; small ones take a third."""
+_UNREAD = read_only(np.empty(0, np.uint8))
+"""What stands for an input that a run does not look at."""
 _MACHINE = Kernel('#include "machine.c"\n', entry="frame_run")
 
 
@@ -140,7 +141,7 @@ class CpuExecutable:
         stays = extent is not None and extent.rooms is not None
         for at, each in enumerate(given):
             if isinstance(each, GrownTensor):
-                given[at] = each.room.memory if stays and each.room is not None else each.array
+                given[at] = _UNREAD if stays else each.array
         return extent
 
     def _run(
@@ -195,9 +196,14 @@ class CpuExecutable:
     ) -> tuple[Any, ...]:
         """The outputs, caches as tensors that can be continued."""
         results = list(outputs)
-        rooms = extent.rooms or [Room(*blocks[each.block], extent.capacity, extent.used) for each in growing.places]
+        rooms = extent.rooms
+        if rooms is None:
+            rooms = [Room(*blocks[each.block], extent.capacity, extent.used) for each in growing.places]
+            for each, room in zip(growing.places, rooms, strict=True):
+                room.memory.flags.writeable = False
+                results[each.output] = read_only(results[each.output])
         for each, room in zip(growing.places, rooms, strict=True):
-            results[each.output] = GrownTensor(read_only(results[each.output]), room)
+            results[each.output] = GrownTensor(results[each.output], room)
         return tuple(results)
 
     def _run_timed(
@@ -295,14 +301,14 @@ class _Layout:
 
 
 class _Output:
+    """Where a result lies, in bytes."""
+
     __slots__ = ("dtype", "memory", "offset", "shape", "strides")
 
-    def __init__(self, memory: int, view: View, sizes: Sequence[int]) -> None:
-        width, rank = view.dtype.numpy.itemsize, view.rank
-        self.memory, self.dtype = memory, view.dtype.numpy
-        self.offset = sizes[0] * width
-        self.shape = tuple(sizes[1 : 1 + rank])
-        self.strides = tuple(size * width for size in sizes[1 + rank :])
+    def __init__(
+        self, memory: int, dtype: np.dtype[Any], offset: int, shape: tuple[int, ...], strides: tuple[int, ...]
+    ) -> None:
+        self.memory, self.dtype, self.offset, self.shape, self.strides = memory, dtype, offset, shape, strides
 
 
 class _Results:
@@ -312,19 +318,23 @@ class _Results:
         slot = planner.tape.sizes.slot
         given = {storage: index for index, storage in enumerate(planner.tape.given)}
         self.blocks = [slot(storage.bytes) for storage in planner.made]
-        self.views = [(given[view.storage], view) for view in planner.outputs]
+        self.views = [(given[view.storage], view.dtype.numpy, view.rank) for view in planner.outputs]
         wanted = [slot(dim) for view in planner.outputs for dim in (view.offset, *view.shape, *view.strides)]
         self.slots = np.array([*self.blocks, *wanted], np.int32)
+        widths = ((view.dtype.numpy.itemsize, view.rank) for view in planner.outputs)
+        scales = [each for width, rank in widths for each in (width, *[1] * rank, *[width] * rank)]
+        self._scales = np.array([*[1] * len(self.blocks), *scales], np.int64)
 
-    def layout(self, sizes: list[int], arena: int) -> _Layout:
+    def layout(self, sizes: Array, arena: int) -> _Layout:
         """The layout for the sizes that the machine gave for `slots`, beside an arena of so many bytes."""
+        scaled: list[int] = (sizes * self._scales).tolist()
         outputs: list[_Output] = []
         at = len(self.blocks)
-        for memory, view in self.views:
-            count = 1 + 2 * view.rank
-            outputs.append(_Output(memory, view, sizes[at : at + count]))
-            at += count
-        return _Layout(sizes[: len(self.blocks)], outputs, arena)
+        for memory, dtype, rank in self.views:
+            shape, end = at + 1 + rank, at + 1 + 2 * rank
+            outputs.append(_Output(memory, dtype, scaled[at], tuple(scaled[at + 1 : shape]), tuple(scaled[shape:end])))
+            at = end
+        return _Layout(scaled[: len(self.blocks)], outputs, arena)
 
 
 class _Frame:
@@ -358,7 +368,7 @@ class _Frame:
         peak = self._needed = self.peak()
         if not self._arena // 4 <= peak <= self._arena:  # the machine took another arena
             self._arena, self.touched = peak, 0
-        self._layout = results.layout(sizes.tolist(), peak)
+        self._layout = results.layout(sizes, peak)
         self._fitted = symbols
         return self._layout
 

@@ -46,7 +46,8 @@ class Inputs:
         """The addresses of dense inputs."""
         kinds, addresses = self._kinds(inputs), [0] * len(inputs)
         for at in kinds.arrays:
-            addresses[at] = address(inputs[at])
+            if inputs[at].size:
+                addresses[at] = address(inputs[at])
         for at, pointer in zip(kinds.tensors, map(_data_ptr, [inputs[at] for at in kinds.tensors]), strict=True):
             addresses[at] = pointer
         return addresses
