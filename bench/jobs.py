@@ -1,0 +1,138 @@
+"""Jobs beside other engines: the same weights, the same input, in turns.
+
+Everybody sits in a process of its own, with the Python that has its package, and does one case after the other in every
+round; a figure is the median over the rounds. *Ratio* is the time of the other engine ÷ Assay's: above 1, Assay is
+faster. Who lacks a package is left out, and that is said.
+
+    python bench/jobs.py [CONTEST ...] [--rounds N] [--python PATH]
+
+`PATH` is an interpreter that has the other engines (a venv of its own; by default this one). A further engine is a
+function in a file of bench/peers and an entry in `ENTRIES`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from peers import llama, whisper
+
+from assay.errors import NotFound
+from assay.processes import Worker, WorkerFailed, WorkerLimits
+
+FOLDER = Path(__file__).parent / "peers"
+OURS = "assay"
+LIMITS = WorkerLimits(start=600, seconds=600)
+
+
+class Contest(NamedTuple):
+    """What is done: `materials` puts files that everybody reads into a folder and tells where they are; `cases` are
+    requests by name."""
+
+    materials: Callable[[Path], dict[str, Any]]
+    cases: Callable[[], dict[str, Any]]
+
+
+class Entry(NamedTuple):
+    """Who takes part in a contest. `service` is a function in a file of bench/peers: it is given the materials, and
+    gives the handler of cases, which replies with `seconds` (figures by name) and `text`."""
+
+    contest: str
+    name: str
+    service: str
+    package: str = ""
+
+
+CONTESTS: Mapping[str, Contest] = {
+    "transcribe": Contest(whisper.materials, whisper.cases),
+    "generate": Contest(llama.materials, llama.cases),
+}
+
+ENTRIES = (
+    Entry("transcribe", "faster-whisper", "whisper.py:faster_whisper", "faster_whisper"),
+    Entry("transcribe", "whisper.cpp", "whisper.py:whisper_cpp", "pywhispercpp"),
+    Entry("generate", OURS, "llama.py:assay"),
+)
+
+
+def opened(entry: Entry, materials: Mapping[str, Any], python: str) -> Worker | None:
+    """Somebody's process; None if it cannot be had."""
+    if entry.package and not _has(python, entry.package):
+        print(f"{entry.contest}: {entry.name} is left out: {python} has no package {entry.package}")
+        return None
+    return Worker(f"{FOLDER / entry.service}", dict(materials), limits=LIMITS, python=python if entry.package else "")
+
+
+def _has(python: str, package: str) -> bool:
+    return subprocess.run([python, "-c", f"import {package}"], capture_output=True, check=False).returncode == 0
+
+
+def run_contest(name: str, rounds: int, python: str) -> None:
+    """Run a contest, and print a line for each case and figure."""
+    contest = CONTESTS[name]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            materials = contest.materials(Path(folder))
+        except NotFound as error:
+            print(f"{name}: left out: {error.message}")
+            return
+        found = {each.name: opened(each, materials, python) for each in ENTRIES if each.contest == name}
+        workers = {who: worker for who, worker in found.items() if worker is not None}
+        try:
+            for case, request in contest.cases().items():
+                _show(name, case, _measured(workers, request, rounds))
+        finally:
+            for worker in workers.values():
+                worker.close()
+
+
+def _measured(workers: Mapping[str, Worker], request: Any, rounds: int) -> dict[str, list[dict[str, Any]]]:
+    """The replies of everybody in every round; who fails is out."""
+    replies: dict[str, list[dict[str, Any]]] = {who: [] for who in workers}
+    for index in range(rounds + 1):
+        for who in list(replies):
+            try:
+                reply = workers[who].ask(request)
+            except WorkerFailed as error:
+                print(f"{who} failed: {error}")
+                del replies[who]
+                continue
+            if index:
+                replies[who].append(reply)
+    return replies
+
+
+def _show(contest: str, case: str, replies: Mapping[str, list[dict[str, Any]]]) -> None:
+    medians = {
+        who: {figure: statistics.median(each["seconds"][figure] for each in given) for figure in given[0]["seconds"]}
+        for who, given in replies.items()
+    }
+    for figure in dict.fromkeys(figure for own in medians.values() for figure in own):
+        ours = medians.get(OURS, {}).get(figure)
+        for who, own in medians.items():
+            ratio = f"{own[figure] / ours:7.2f}" if ours else f"{'':7}"
+            print(f"{contest:11} {case:12} {figure:8} {who:15} {own[figure] * 1e3:10.1f} ms {ratio}", flush=True)
+    for text in dict.fromkeys(given[-1]["text"] for given in replies.values()):
+        told = [who for who, given in replies.items() if given[-1]["text"] == text]
+        print(f"    {', '.join(told)}: {text[:200]!r}", flush=True)
+
+
+def main() -> None:
+    """Run the contests that were named, else all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("contests", nargs="*", choices=[*CONTESTS, []], default=[])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--python", default=sys.executable)
+    options = parser.parse_args()
+    for name in options.contests or CONTESTS:
+        run_contest(name, options.rounds, options.python)
+
+
+if __name__ == "__main__":
+    main()
