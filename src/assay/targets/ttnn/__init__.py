@@ -34,6 +34,7 @@ from assay.targets.ttnn.linear import fuse_linear
 from assay.targets.ttnn.numbers import chosen_numbers
 from assay.targets.ttnn.resident import keep_weights
 from assay.targets.ttnn.table import TABLE
+from assay.targets.ttnn.whole import bound_infinities
 
 
 class TtnnTarget:
@@ -84,8 +85,9 @@ class TtnnTarget:
         return self.limitations().support(node)
 
     def passes(self) -> Sequence[NamedPass]:
-        """Heads and layers are one call each; weights stay on the card."""
+        """Heads and layers are one call each; infinities are no whole numbers; weights stay on the card."""
         return (
+            NamedPass("whole", bound_infinities),
             NamedPass("heads", fuse_heads),
             NamedPass("linear", fuse_linear),
             NamedPass("resident", keep_weights),
