@@ -106,23 +106,20 @@ def _by_windows(
     own = channels // groups
     height = next(size for size in (1, 2, 4, 8) if size >= min(own, _CHANNELS))
     operands = [view for view in (x, weights, bias, out) if view is not None]
-    spatial = len(windows)
     kernel = template(
         write_conv,
         [view.dtype for view in operands],
-        3 + 3 * spatial,
+        6 + 3 * len(windows),
         by_group=True,
         lane_columns=_PIXELS,
         texels=(1, 1),
         pixels=_PIXELS,
         windows=tuple(windows),
         height=height,
-        groups=groups,
-        own=own,
-        each=each,
+        single=each == 1,
         biased=bias is not None,
     )
-    numbers = [own, x.strides[0], x.strides[1], *x.shape[2:], *x.strides[2:], *out.shape[2:]]
+    numbers = [own, x.strides[0], x.strides[1], own, each, groups, *x.shape[2:], *x.strides[2:], *out.shape[2:]]
     rows, pixels = out.shape[0] * channels, product(out.shape[2:])
     p.step(kernel, operands, numbers, rows=rows, cols=pixels, takes_epilogue=True)
 
@@ -138,20 +135,18 @@ def _by_tiles(
     kernel = template(
         write_conv_tiles,
         [view.dtype for view in operands],
-        3 + 3 * len(windows),
+        6 + 3 * len(windows),
         by_group=True,
         lane_columns=columns,
         height=HEIGHT,
         texels=(1, QUAD if in_fours(depth) else 1),
         windows=tuple(windows),
-        groups=groups,
-        own=own,
-        depth=depth,
         columns=columns,
+        whole=in_fours(depth),
         biased=bias is not None,
     )
     pixels = product(out.shape[2:])
-    numbers = [pixels, x.strides[0], x.strides[1], *x.shape[2:], *x.strides[2:], *out.shape[2:]]
+    numbers = [pixels, x.strides[0], x.strides[1], own, each, groups, *x.shape[2:], *x.strides[2:], *out.shape[2:]]
     p.step(kernel, operands, numbers, rows=out.shape[0] * groups * pixels, cols=own, takes_epilogue=True)
 
 
@@ -159,20 +154,19 @@ def write_conv_tiles(
     s: Shader,
     *,
     windows: tuple[Window, ...],
-    groups: int,
-    own: int,
-    depth: int,
     columns: int,
+    whole: bool,
     biased: bool,
     height: int,
 ) -> None:
-    """`own` channels of the result belong to a group, of which a lane takes so many `columns`; each is made of `depth`
-    elements of x, channel by channel, in each place by place of the window."""
+    """`own` channels of the result belong to a group, of which a lane takes so many `columns`; each is made of the
+    elements of x in `each` channels, place by place of the window. If `whole`, these are a multiple of 4."""
     x, weights, *_, out = s.operands
     bias = s.operands[2] if biased else None
     spatial, volume = len(windows), math.prod(window.kernel for window in windows)
-    area, image_step, channel_step = (s.number(at) for at in range(3))
-    old, strides, sizes = ([s.number(3 + part * spatial + axis) for axis in range(spatial)] for part in range(3))
+    area, image_step, channel_step, own, each, groups = (s.number(at) for at in range(6))
+    old, strides, sizes = ([s.number(6 + part * spatial + axis) for axis in range(spatial)] for part in range(3))
+    depth = each * volume
     taps = [s.value(window.kernel, "u32") for window in windows]
     s.exact = False
     with s.groups(s.rows * s.cols) as group:
@@ -185,7 +179,7 @@ def write_conv_tiles(
         which = rest - image * groups
         lane = s.lane()
         pixels = [unravelled(s.least(first + row, area - 1), sizes) for row in rows_of_lane(s, height)]
-        base = image * image_step + which * (depth // volume) * channel_step
+        base = image * image_step + which * each * channel_step
         channels = [(across * columns + at) * s.local_size + lane for at in range(columns)]
         begins = [(which * own + s.least(channel, own - 1)) * depth for channel in channels]
         sums = [[s.variable(out.kind, 0) for _ in channels] for _ in range(height)]
@@ -202,19 +196,19 @@ def write_conv_tiles(
             ]
 
         def of_channels(k: ShaderValue, count: int) -> Sequence[Sequence[ShaderValue]]:
-            if in_fours(depth):
+            if whole:
                 return list(zip(*(weights.quad(begin + k) for begin in begins), strict=True))
             return [[weights.load(begin + k + at) for begin in begins] for at in range(count)]
 
-        add_products(s, sums, depth, of_pixels, of_channels, whole=in_fours(depth))
+        add_products(s, sums, depth, of_pixels, of_channels, whole=whole)
         elements: list[ResultElement] = []
         for at, line in enumerate(sums):
             for total, channel in zip(line, channels, strict=True):
                 inside = (first + at < area) & (channel < own)
                 number = which * own + s.least(channel, own - 1)
-                whole = total.get() if bias is None else total.get() + bias.load(number)
+                value = total.get() if bias is None else total.get() + bias.load(number)
                 place = (image * (groups * own) + number) * area + first + at
-                elements.append(ResultElement(inside, place, whole))
+                elements.append(ResultElement(inside, place, value))
         s.hand_on(elements)
 
 
@@ -222,26 +216,26 @@ def write_conv(
     s: Shader,
     *,
     windows: tuple[Window, ...],
-    groups: int,
-    own: int,
-    each: int,
+    single: bool,
     biased: bool,
     pixels: int,
     height: int = 1,
 ) -> None:
-    """`own` channels of the result and `each` of x belong to a group; a workgroup makes `height` of them.
+    """`own` channels of the result and `each` of x belong to a group; a workgroup makes `height` of them. `single` says
+    that it is one of x.
 
     A lane takes so many `pixels`. Place by place of the window: where that lies in x is the same for all channels.
     """
     x, weights, *_, out = s.operands
     bias = s.operands[2] if biased else None
     spatial, volume = len(windows), math.prod(window.kernel for window in windows)
-    image_step, channel_step = s.number(1), s.number(2)
-    old, strides, sizes = ([s.number(3 + part * spatial + axis) for axis in range(spatial)] for part in range(3))
+    image_step, channel_step, own, groups = (s.number(at) for at in (1, 2, 3, 5))
+    each = 1 if single else s.number(4)
+    old, strides, sizes = ([s.number(6 + part * spatial + axis) for axis in range(spatial)] for part in range(3))
     area = sizes[0]
     for size in sizes[1:]:
         area = area * size
-    tiles = -(-own // height)
+    tiles = (own + (height - 1)) / height
     s.exact = False
     with s.groups(s.rows * s.cols) as group:
         down = group / s.cols
