@@ -14,6 +14,7 @@ from assay.ops import CORE
 from assay.ops.registry import OpDef
 from assay.targets.cpu.ops import CPU_OPS
 from assay.targets.ttnn.ops import TTNN_OPS
+from assay.targets.vulkan.ops import VULKAN_OPS
 
 PATH = Path(__file__).parent.parent / "docs" / "ops.md"
 
@@ -65,7 +66,7 @@ def table() -> str:
     for family, members in groupby(sorted(every, key=lambda d: d.family), key=lambda d: d.family):
         lines += [f"## {family.capitalize()}", "", *rows(members), ""]
     lines.append(OWNED)
-    for owned in (CPU_OPS, TTNN_OPS):
+    for owned in (CPU_OPS, TTNN_OPS, VULKAN_OPS):
         lines += [f"### {owned.owner}", "", *rows(iter(owned)), ""]
     lines += ["## Names for dtypes", "", *(f"- {name}: {', '.join(map(str, group))}" for name, group in GROUPS.items())]
     return "\n".join(lines) + "\n"

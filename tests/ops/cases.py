@@ -15,8 +15,10 @@ from assay.ir.dtypes import DType
 from assay.ops import CORE
 from assay.ops.registry import Effect, OpDef, Sample, carrier, complete_attrs, evaluate
 from assay.targets.cpu.ops import CPU_OPS
+from assay.targets.vulkan.ops import VULKAN_OPS
 
-OPS = [definition for definition in (*CORE, *CPU_OPS) if not definition.regions and definition.effect is Effect.PURE]
+_ALL = (*CORE, *CPU_OPS, *VULKAN_OPS)
+OPS = [definition for definition in _ALL if not definition.regions and definition.effect is Effect.PURE]
 """Core ops, and those that targets own."""
 
 

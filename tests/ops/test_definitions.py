@@ -23,8 +23,10 @@ from assay.targets.cpu.ops import CPU_OPS
 from assay.targets.reference import ReferenceTarget
 from assay.targets.reference.interpreter import Mode
 from assay.targets.ttnn.ops import TTNN_OPS
+from assay.targets.vulkan.ops import VULKAN_OPS
 
 ROOT = Path(__file__).parent.parent.parent
+OWNED = (*CPU_OPS, *TTNN_OPS, *VULKAN_OPS)
 DEVICE_OPS = [definition for definition in OPS if not definition.host]
 COMPOSITES = [definition for definition in OPS if not definition.is_milli]
 
@@ -190,7 +192,7 @@ def test_every_dtype_has_a_sample(definition: OpDef) -> None:
 
 
 def test_every_op_is_documented() -> None:
-    assert [definition.name for definition in (*CORE, *CPU_OPS, *TTNN_OPS) if not definition.doc.strip()] == []
+    assert [definition.name for definition in (*CORE, *OWNED) if not definition.doc.strip()] == []
 
 
 def test_the_milli_ops_are_few() -> None:
@@ -201,8 +203,8 @@ def test_the_milli_ops_are_few() -> None:
 def test_targets_own_ops_that_fall_apart_into_core_ops() -> None:
     """None is among the core ops, and nobody needs the target to run them: a reference and parts are there."""
     assert [definition.name for definition in CORE if "." in definition.name] == []
-    assert [definition.name for definition in (*CPU_OPS, *TTNN_OPS) if definition.is_milli or definition.host] == []
-    assert all(each.name.startswith(f"{owned.owner}.") for owned in (CPU_OPS, TTNN_OPS) for each in owned)
+    assert [definition.name for definition in OWNED if definition.is_milli or definition.host] == []
+    assert all(each.name.startswith(f"{owned.owner}.") for owned in (CPU_OPS, TTNN_OPS, VULKAN_OPS) for each in owned)
 
 
 def test_the_signatures_of_the_builder_are_up_to_date() -> None:

@@ -27,15 +27,16 @@ from assay.targets.base import (
 from assay.targets.shared.limitations import UNTYPED, other_mode
 from assay.targets.shared.tensors import dtype_of
 from assay.targets.threads import Threads, available_threads
-from assay.targets.vulkan import kernels
+from assay.targets.vulkan import kernels, ops
 from assay.targets.vulkan.device import VulkanDevice, chosen_profile, open_device
 from assay.targets.vulkan.executable import VulkanExecutable
 from assay.targets.vulkan.instance import DEVICE, open_instance
+from assay.targets.vulkan.packing import block_products
 from assay.targets.vulkan.pipelines import Pipelines
 from assay.targets.vulkan.profile import Profile, restriction
 from assay.targets.vulkan.registry import KERNELS
 
-__all__ = ["VulkanTarget", "kernels"]
+__all__ = ["VulkanTarget", "kernels", "ops"]
 
 _COSTS = {"cpu": TransferCost(2e-5, 4e9), "integrated": TransferCost(3e-5, 8e9)}
 _SPEEDS = {"cpu": 1e10, "integrated": 2e11}
@@ -85,8 +86,12 @@ class VulkanTarget:
         return self.limitations().support(node)
 
     def passes(self) -> Sequence[NamedPass]:
-        """What has no kernel becomes what has."""
-        return (NamedPass("decompose", self._decomposed, required=True), NamedPass("fusion"))
+        """Products with packed weights, then what has no kernel becomes what has."""
+        return (
+            NamedPass("block_products", block_products),
+            NamedPass("decompose", self._decomposed, required=True),
+            NamedPass("fusion"),
+        )
 
     def _decomposed(self, segment: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:
         table = _limitations(chosen_profile())

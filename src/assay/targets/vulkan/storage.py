@@ -36,7 +36,7 @@ def widened(s: KernelCode, bits: ShaderValue, dtype: DType) -> ShaderValue:
     if dtype is dtypes.bf16:
         return s.bitcast(s.cast(bits, "u32") << 16, "f32")
     if dtype is dtypes.f16:
-        return _f16_to_f32(s, s.cast(bits, "u32"))
+        return f16_number(s, s.cast(bits, "u32"))
     return s.cast(bits, kind)
 
 
@@ -49,7 +49,8 @@ def narrowed(s: KernelCode, value: ShaderValue, dtype: DType) -> ShaderValue:
     return s.cast(value, stored_kind(dtype))
 
 
-def _f16_to_f32(s: KernelCode, half: ShaderValue) -> ShaderValue:
+def f16_number(s: KernelCode, half: ShaderValue) -> ShaderValue:
+    """The bits of an f16 in a u32 as an f32."""
     shifted = (half & 0x7FFF) << 13
     exponent = shifted & 0x0F800000
     moved = shifted + (112 << 23)
@@ -83,5 +84,5 @@ def rounded(s: KernelCode, value: ShaderValue, dtype: DType) -> ShaderValue:
     if dtype is dtypes.bf16:
         return s.bitcast(bf16_bits(s, value) << 16, "f32")
     if dtype is dtypes.f16:
-        return _f16_to_f32(s, f16_bits(s, value))
+        return f16_number(s, f16_bits(s, value))
     return value
