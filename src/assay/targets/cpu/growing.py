@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from assay.ir.dims import evaluate
 from assay.targets.grown import GrownTensor, Room
-from assay.targets.shared.growth import Growth
+from assay.targets.shared.growth import CacheGrowth
 from assay.targets.shared.planner import Planner
 
 _SPARE = 256
@@ -38,7 +38,7 @@ class _Place(NamedTuple):
 class Growing:
     """The growth of a segment. Runs of several threads may want the same room: the first one gets it."""
 
-    def __init__(self, growth: Growth, planner: Planner) -> None:
+    def __init__(self, growth: CacheGrowth, planner: Planner) -> None:
         graph = planner.graph
         self._growth, self._names = growth, list(planner.sources)
         self.places = [

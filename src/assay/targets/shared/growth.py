@@ -27,7 +27,7 @@ GROWTH_SYMBOLS = ("capacity of caches", "moved to caches")
 
 
 @dataclass(frozen=True)
-class Growth:
+class CacheGrowth:
     """The results of a graph that continue inputs, all along axes of one size, `before`, to `after`."""
 
     inputs: Mapping[Value, Value]
@@ -48,7 +48,7 @@ class Growth:
         return dense_strides(self.room(value))
 
 
-def growth_of(graph: Graph, kernels: KernelTable) -> Growth | None:
+def growth_of(graph: Graph, kernels: KernelTable) -> CacheGrowth | None:
     """What grows in a graph: concatenations of an input that nobody else reads with new rows, which attention reads."""
     readers: dict[Value, list[Node]] = {}
     for node in graph.nodes:
@@ -61,7 +61,7 @@ def growth_of(graph: Graph, kernels: KernelTable) -> Growth | None:
         return None
     pairs = {node.outputs[0]: node.inputs[0] for node in found}
     inputs = {result: source for result, source in pairs.items() if source is not None}
-    return Growth(inputs, {node.outputs[0]: _axis(node) for node in found}, *sizes[0])
+    return CacheGrowth(inputs, {node.outputs[0]: _axis(node) for node in found}, *sizes[0])
 
 
 def _grows(graph: Graph, node: Node, readers: Mapping[Value, Sequence[Node]], outer: set[Value]) -> bool:

@@ -17,7 +17,7 @@ from assay.ops.registry import OPS
 from assay.targets.shared import pointwise
 from assay.targets.shared.artifacts import Kernel
 from assay.targets.shared.fusion import Unit, fuse
-from assay.targets.shared.growth import GROWTH_SYMBOLS, Growth
+from assay.targets.shared.growth import GROWTH_SYMBOLS, CacheGrowth
 from assay.targets.shared.kernels import KernelTable
 from assay.targets.shared.sizes import Sizes
 from assay.targets.shared.tape import Control, Step, Tape
@@ -40,7 +40,7 @@ class Planner:
         *,
         fused: bool = True,
         row_major: bool = False,
-        growth: Growth | None = None,
+        growth: CacheGrowth | None = None,
     ) -> None:
         """`constants` are those of the graph and of the bodies in it, `kernels` those of the target. Without `fused`,
         nodes are planned one by one. Results that must be `row_major` are whole storages in that order; others may be
