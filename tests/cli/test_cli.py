@@ -21,7 +21,20 @@ from assay.cli.output import DEFECT, DIFFERS, EXIT_CODES, FAILED, OK, REFUSED, U
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = (
-    *("run", "inspect", "compare", "generate", "chat", "embed", "bench", "conformance", "opinfo", "fuzz", "mutate"),
+    *(
+        "run",
+        "inspect",
+        "compare",
+        "generate",
+        "chat",
+        "transcribe",
+        "embed",
+        "bench",
+        "conformance",
+        "opinfo",
+        "fuzz",
+        "mutate",
+    ),
     *("demo", "targets", "trace", "sweep", "report", "zoo list", "zoo show", "import"),
     *(f"evidence {verb}" for verb in ("merge", "diff", "show", "validate")),
 )

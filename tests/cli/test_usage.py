@@ -86,6 +86,7 @@ def line(command: str, folder: Path) -> list[str]:
         "compare": [model, "reference", "reference"],
         "generate": [model, "Once"],
         "chat": [model],
+        "transcribe": [model],
         "embed": [model, "Once"],
         "bench": [model],
         "trace": ["operator:neg", "-o", str(folder / "traced")],

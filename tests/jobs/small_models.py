@@ -144,3 +144,36 @@ def gpt2_graph(model: Any) -> Graph:
         input_names=("tokens", *names),
         output_names=tuple(outputs),
     )
+
+
+WHISPER_TOKENS = ("translate", "transcribe", "startoflm", "startofprev", "nospeech", "notimestamps")
+
+
+def save_speech_writer(folder: Path, seed: int = 0, **more: Any) -> Any:
+    """A Whisper of transformers with random weights and a tokenizer of a few hundred tokens, saved to a folder."""
+    made = byte_tokenizer(300)
+    names = ["<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|de|>", *(f"<|{name}|>" for name in WHISPER_TOKENS)]
+    made.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in names])
+    made.add_tokens([AddedToken(f"<|{at * 0.02:.2f}|>", normalized=False) for at in range(1501)])
+    number = {name: made.token_to_id(name) for name in names}
+    torch.manual_seed(seed)
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 2, "num_mel_bins": 8, "max_target_positions": 96}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24}
+    config = transformers.WhisperConfig(
+        vocab_size=made.get_vocab_size(),
+        decoder_start_token_id=number["<|startoftranscript|>"],
+        eos_token_id=number["<|endoftext|>"],
+        bos_token_id=number["<|endoftext|>"],
+        pad_token_id=number["<|endoftext|>"],
+        suppress_tokens=None,
+        begin_suppress_tokens=None,
+        init_std=0.5,
+        **{**sizes, **heads, **more},
+    )
+    model = transformers.WhisperForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn(weight.shape), alpha=0.2)
+    model.save_pretrained(folder)
+    made.save(str(folder / "tokenizer.json"))
+    return model

@@ -29,6 +29,7 @@ from assay.cli.run import run
 from assay.cli.sweep import sweep
 from assay.cli.targets import targets
 from assay.cli.trace import trace
+from assay.cli.transcribe import transcribe
 from assay.cli.zoo import zoo
 from assay.errors import AssayError
 from assay.needs import explained
@@ -41,7 +42,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _COMMANDS = (
-    *(run, inspect, compare, generate, chat, embed, bench, conformance, opinfo, fuzz, mutate, demo, targets, trace),
+    *(
+        run,
+        inspect,
+        compare,
+        generate,
+        chat,
+        transcribe,
+        embed,
+        bench,
+        conformance,
+        opinfo,
+        fuzz,
+        mutate,
+        demo,
+        targets,
+        trace,
+    ),
     *(sweep, report),
 )
 for _command in _COMMANDS:

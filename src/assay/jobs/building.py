@@ -54,9 +54,11 @@ class JobBuilder(Builder):
         self._named[name] = value
         return value
 
-    def repeated(self, most: Value, carried: Sequence[Value], body: RoundBody) -> tuple[Value, ...]:
-        """What a loop carries after at most so many rounds. `body` is given a builder, the number of the round and what
-        is carried; it gives whether to go on, and what is carried on."""
+    def repeated(
+        self, most: Value, carried: Sequence[Value], body: RoundBody, go: Value | None = None
+    ) -> tuple[Value, ...]:
+        """What a loop carries after at most so many rounds, or none unless `go`. `body` is given a builder, the number
+        of the round and what is carried; it gives whether to go on, and what is carried on."""
 
         def built(kinds: Sequence[Type]) -> Graph:
             inside = JobBuilder(self._name, {}, self)
@@ -65,7 +67,7 @@ class JobBuilder(Builder):
             return inside.finish("round", given, results, names=inside._named, level="job")
 
         graph = loop_body(built, [value.type for value in carried])
-        return self.emit("loop", most, None, *carried, regions=(graph,))
+        return self.emit("loop", most, go, *carried, regions=(graph,))
 
     def job(self, outputs: Mapping[str, Value]) -> JobGraph:
         """The job with these results."""

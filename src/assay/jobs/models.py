@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,12 @@ CACHED_BYTES = 1 << 30
 
 @dataclass(frozen=True, eq=False)
 class ModelState:
-    """What a model keeps between calls: tensors by name, as the target left them, and the tokens that led there."""
+    """What a model keeps between calls: tensors by name, as the target left them, and the tokens that led there.
+    `given` are inputs that are the same in every call: what an encoder made of one source, for all rows."""
 
     values: Mapping[str, Any]
     tokens: tuple[int, ...] = ()
+    given: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def nbytes(self) -> int:
@@ -89,6 +91,7 @@ class JobModel:
         }
         self.inputs = tuple(name for name in kinds if name not in self.states)
         """The inputs that are no state, in order."""
+        self.outputs = tuple(graph.output_names)
         first = kinds[self.inputs[0]] if self.inputs else None
         self._batch: Dim | None = first.shape[0] if isinstance(first, TensorType) and first.shape else None
 
@@ -111,6 +114,15 @@ class JobModel:
             {name: np.zeros(self._first(kind, batch), kind.dtype.numpy) for name, kind in self.states.items()}
         )
 
+    def begin_with(self, encoder: JobModel, *given: Any) -> ModelState:
+        """The state before the first token, with what an encoder makes of its inputs. BadFeed if it makes nothing that
+        the model takes."""
+        found = encoder._run(encoder._feeds(given), keep=[name for name in encoder.outputs if name in self.inputs])
+        heard = {name: value for name, value in found.items() if name in self.inputs}
+        if not heard:
+            raise BadFeed(f"of what the encoder gives the decoder takes nothing: {', '.join(encoder.outputs)}")
+        return ModelState(self.begin().values, given=heard)
+
     def recall(self, tokens: Sequence[int]) -> ModelState:
         """The state that covers most of a text, but not its last token; the first one if none is known."""
         found = self.cache.longest(tokens[:-1])
@@ -123,28 +135,30 @@ class JobModel:
 
     def call(self, *given: Any) -> tuple[Any, ...]:
         """The outputs for inputs in their order."""
-        return tuple(self._run(self._feeds(given)).values())
+        return tuple(self._run(self._feeds(given), keep=self.states).values())
 
     def step(self, state: ModelState, *given: Any) -> tuple[Array, ModelState]:
         """The first output for inputs in their order, and the new state. Of all positions, the last one counts."""
-        feeds = {**self._feeds(given), **state.values}
-        results = self._run(feeds)
+        feeds = {**self._feeds(given, state.given), **state.given, **state.values}
+        results = self._run(feeds, keep=self.states)
         logits = next(value for name, value in results.items() if name not in self.states)
         last = logits[:, -1] if logits.ndim == 3 else logits
         tokens = given[0]
-        covered = (*state.tokens, *tokens[0].tolist()) if len(tokens) == 1 else ()
-        return last.astype(np.float32, copy=False), ModelState({name: results[name] for name in self.states}, covered)
+        covered = (*state.tokens, *tokens[0].tolist()) if len(tokens) == 1 and not state.given else ()
+        renewed = {name: results[name] for name in self.states}
+        return last.astype(np.float32, copy=False), ModelState(renewed, covered, state.given)
 
-    def _run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+    def _run(self, feeds: Mapping[str, Any], keep: Collection[str]) -> dict[str, Any]:
         if self._watched:
             for name, value in self.session.observe(feeds, self._watched).items():
                 self._watched[name](value)
-        return self.session.run(feeds, keep=self.states, budget=self._budget)
+        return self.session.run(feeds, keep=keep, budget=self._budget)
 
-    def _feeds(self, given: Sequence[Any]) -> dict[str, Any]:
-        if len(given) != len(self.inputs):
-            raise BadFeed(f"the model takes {', '.join(self.inputs)}; it is given {len(given)} inputs")
-        return dict(zip(self.inputs, given, strict=True))
+    def _feeds(self, given: Sequence[Any], known: Container[str] = ()) -> dict[str, Any]:
+        wanted = [name for name in self.inputs if name not in known]
+        if len(given) != len(wanted):
+            raise BadFeed(f"the model takes {', '.join(wanted)}; it is given {len(given)} inputs")
+        return dict(zip(wanted, given, strict=True))
 
     def _growing(self, kind: TensorType) -> list[int]:
         dims = kind.shape or ()
@@ -164,7 +178,13 @@ class JobModel:
 def reordered(state: ModelState, rows: Array) -> ModelState:
     """A state whose rows are those of another one, some of them several times. The only row of one stands for all."""
     arrays = {name: np.asarray(value) for name, value in state.values.items()}
-    return ModelState({name: array[np.minimum(rows, len(array) - 1)] for name, array in arrays.items()})
+    given = {name: _for_rows(value, len(rows)) for name, value in state.given.items()}
+    return ModelState({name: array[np.minimum(rows, len(array) - 1)] for name, array in arrays.items()}, given=given)
+
+
+def _for_rows(value: Any, count: int) -> Any:
+    """What all rows share, for so many of them."""
+    return value if value.shape[0] == count else np.repeat(np.asarray(value)[:1], count, 0)
 
 
 def _front(value: Any, axis: int, count: int) -> Array:

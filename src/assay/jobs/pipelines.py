@@ -19,6 +19,7 @@ from assay.jobs.embed import embed_job, longest_of, pooling_of
 from assay.jobs.generate import Sampling, generate_job
 from assay.jobs.job import JobGraph
 from assay.jobs.models import JobModel
+from assay.jobs.speech import open_speech_writer
 from assay.jobs.tokenizers import Tokenizer, make_tokenizer
 from assay.ops.definitions.text import strings
 from assay.runtime.options import SessionOptions, options_from
@@ -152,11 +153,16 @@ def open_embedder(
     return TextEmbedder(encoder, tokenizer, job)
 
 
-_TASKS: Mapping[str, Callable[..., Any]] = {"generate": open_writer, "embed": open_embedder}
+_TASKS: Mapping[str, Callable[..., Any]] = {
+    "generate": open_writer,
+    "embed": open_embedder,
+    "transcribe": open_speech_writer,
+}
 
 
 def pipeline(task: str, source: str | Path, **options: Any) -> Any:
-    """A model made ready for a task (`generate`, `embed`): a folder of Hugging Face's form, or a GGUF file.
+    """A model made ready for a task (`generate`, `embed`, `transcribe`): a folder of Hugging Face's form, a bundle, a
+    GGUF file, or for speech a file of OpenAI's.
 
     Options are those of a session, such as `target`."""
     if task not in _TASKS:

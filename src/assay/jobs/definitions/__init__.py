@@ -4,4 +4,5 @@ from assay.jobs.definitions import beams as beams
 from assay.jobs.definitions import calls as calls
 from assay.jobs.definitions import sampling as sampling
 from assay.jobs.definitions import sound as sound
+from assay.jobs.definitions import speech as speech
 from assay.jobs.definitions import stopping as stopping

@@ -74,6 +74,19 @@ def step(model: JobModel, state: ModelState, *inputs: Any) -> tuple[Array, Model
     return model.step(state, *inputs)
 
 
+def _two_models(encoder: Fact, decoder: Fact, *inputs: Fact) -> list[Type]:
+    check_link(encoder, "model", "encoder")
+    check_link(decoder, "model", "decoder")
+    return [STATE]
+
+
+@op("any, any, any* -> any", into=JOB_OPS, types=_two_models, host=True)
+def attend(encoder: JobModel, decoder: JobModel, *inputs: Any) -> ModelState:
+    """The state of a decoder before its first token, with what an encoder makes of its inputs: outputs of the one go to
+    the inputs of the other that have their names, and stay where the target left them."""
+    return decoder.begin_with(encoder, *inputs)
+
+
 @op("any, any -> any", into=JOB_OPS, types=_linked(model=0, state=1), host=True, effect=Effect.OBSERVABLE)
 def remember(model: JobModel, state: ModelState) -> tuple[()]:
     """Keep a state for texts that begin in the same way."""
@@ -130,8 +143,8 @@ def chat(tokenizer: Tokenizer, roles: Array, contents: Array, *, reply: bool = T
 # --- streams
 
 
-@op("any, any -> any", into=JOB_OPS, types=_linked(stream=0), host=True, effect=Effect.OBSERVABLE)
-def emit(stream: Callable[[Any], None], value: Array) -> tuple[()]:
-    """Hand a value to whoever listens: a piece of text, or how far the job has come."""
-    stream(value.item() if value.ndim == 0 else value)
+@op("any, any* -> any", into=JOB_OPS, types=_linked(stream=0), host=True, effect=Effect.OBSERVABLE)
+def emit(stream: Callable[..., None], *values: Array) -> tuple[()]:
+    """Hand values to whoever listens: a piece of text, or how far the job has come."""
+    stream(*(value.item() if value.ndim == 0 else value for value in values))
     return ()

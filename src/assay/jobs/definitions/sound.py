@@ -7,16 +7,72 @@ from functools import cache
 
 import numpy as np
 
-from assay.ir.dtypes import Array
+from assay.ir.dims import UNKNOWN
+from assay.ir.dtypes import Array, f32, i64
 from assay.ir.facts import Fact
-from assay.ir.types import Shape
-from assay.jobs.registry import JOB_OPS
+from assay.ir.types import Shape, TensorType, Type
+from assay.jobs.registry import JOB_OPS, check_link
+from assay.jobs.sound_files import HIGHEST, LOWEST, Sound
 from assay.ops.registry import Compute, Tolerance, op
 
 RATE, WINDOW, HOP = 16_000, 400, 160
 """Samples in a second, in a window of the spectrogram, and between two of them."""
 _BLOCK = 512
 """So many windows are transformed at once: they stay in a cache."""
+
+
+def _samples(audio: Fact) -> list[Type]:
+    check_link(audio, "audio", "audio")
+    return [TensorType(f32, (UNKNOWN,)), TensorType(i64, ())]
+
+
+@op("any -> any", into=JOB_OPS, types=_samples, host=True)
+def read_sound(audio: Sound) -> tuple[Array, Array]:
+    """The samples of a sound, its channels as one, between −1 and 1, and how many there are in a second."""
+    samples, rate = audio.read()
+    return samples, np.array(rate, np.int64)
+
+
+def _resampled(sound: Fact, rate: Fact, *, to: int) -> list[Shape]:
+    if type(to) is not int or not LOWEST <= to <= HIGHEST:
+        raise ValueError(f"sound with {to} samples in a second is not to be had")
+    return [(UNKNOWN,)]
+
+
+@op("f32, i64 -> f32", into=JOB_OPS, shape=_resampled, host=True)
+def resample(sound: Array, rate: Array, *, to: int = RATE) -> Array:
+    """Sound with another number of samples in a second; what is too high for it is left out."""
+    given = int(rate)
+    if not LOWEST <= given <= HIGHEST:
+        raise ValueError(f"sound has {LOWEST} to {HIGHEST} samples in a second, not {given}")
+    if given == to or not sound.size:
+        return sound
+    step = math.gcd(given, to)
+    return _stretched(sound.astype(np.float32), to // step, given // step)
+
+
+_CROSSINGS, _SHAPE = 32, 9.0
+"""The kernel: so many zeros of the sinc function on each side, under a Kaiser window of this shape."""
+
+
+def _stretched(sound: Array, up: int, down: int) -> Array:
+    """`up` samples for every `down` of the given ones: a sinc function under a window, put at each. Samples whose
+    places between the given ones are the same are made by one product."""
+    cut = 0.97 * min(1.0, up / down)
+    reach = math.ceil(_CROSSINGS / cut)
+    count = -(-len(sound) * up // down)
+    padded = np.pad(sound, (reach, reach + down + 1))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, 2 * reach + 1)
+    result = np.empty(count, np.float32)
+    taps = np.arange(-reach, reach + 1)
+    for phase in range(min(up, count)):
+        first, part = divmod(phase * down, up)
+        away = taps - part / up
+        inside = np.clip(1 - (away / (reach + 1)) ** 2, 0, 1)
+        kernel = cut * np.sinc(cut * away) * np.i0(_SHAPE * np.sqrt(inside)) / np.i0(_SHAPE)
+        own = result[phase::up]
+        own[:] = windows[first::down][: len(own)] @ (kernel / kernel.sum()).astype(np.float32)
+    return result
 
 
 def _frames(sound: Fact, *, mels: int, seconds: int) -> list[Shape]:
