@@ -55,6 +55,7 @@ CONTESTS: Mapping[str, Contest] = {
 }
 
 ENTRIES = (
+    Entry("transcribe", OURS, "whisper.py:assay"),
     Entry("transcribe", "faster-whisper", "whisper.py:faster_whisper", "faster_whisper"),
     Entry("transcribe", "whisper.cpp", "whisper.py:whisper_cpp", "pywhispercpp"),
     Entry("generate", OURS, "llama.py:assay"),

@@ -55,9 +55,10 @@ def _hearing(given: Mapping[str, Any], hear: Callable[[Array, int], str]) -> Cal
 
     def handle(request: Any, tell: Any) -> dict[str, Any]:
         sound = clips[request["clip"]]
-        started = time.perf_counter()
+        started, worked = time.perf_counter(), time.process_time()
         text = hear(sound, request["beams"])
-        return {"seconds": {"all": time.perf_counter() - started}, "text": " ".join(text.split())}
+        seconds = {"all": time.perf_counter() - started, "cpu": time.process_time() - worked}
+        return {"seconds": seconds, "text": " ".join(text.split())}
 
     return handle
 
@@ -65,6 +66,14 @@ def _hearing(given: Mapping[str, Any], hear: Callable[[Array, int], str]) -> Cal
 def _read(given: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, Any]]:
     folder = Path(given["folder"])
     return dict(np.load(folder / "weights.npz")), json.loads((folder / "facts.json").read_text())
+
+
+def assay(given: dict[str, Any]) -> Callable[[Any, Any], Any]:
+    """Assay's job."""
+    from assay.jobs.speech import open_speech_writer
+
+    writer = open_speech_writer(given["model"])
+    return _hearing(given, lambda sound, beams: writer(sound, beams=beams).text)
 
 
 # --- faster-whisper
