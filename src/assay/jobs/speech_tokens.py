@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeAlias
 
-from assay.errors import BadArgument, ImportFailed
+from assay.errors import BadArgument, ImportFailed, NotFound
 from assay.jobs.tokenizers import Tokenizer
-from assay.needs import explained, missing
+from assay.needs import explained
 from assay.zoo.files import find_package_file
 
 _LISTED = (
@@ -163,7 +163,10 @@ def _of_ranks(name: str) -> _Vocabulary:
     """A vocabulary as openai-whisper carries it: lines of a token in base 64 and its number."""
     path = find_package_file("whisper", f"assets/{name}")
     if path is None:
-        raise missing("whisper")
+        raise NotFound(
+            f"the tokens of this model are in the file {name} of the package openai-whisper, which is not installed",
+            hint="give a folder with tokenizer.json, or install openai-whisper (--no-deps is enough)",
+        )
     lines = (line.split() for line in path.read_bytes().splitlines() if line)
     ranks = {base64.b64decode(text): int(at) for text, at in lines}
     return {_spelled(text): at for text, at in ranks.items()}, [(_spelled(a), _spelled(b)) for a, b in _merges(ranks)]
