@@ -1,4 +1,4 @@
-"""The option `--target`: a chain of targets such as `abacus,cpu`; `$ASSAY_TARGET` holds where it is not given."""
+"""The option `--target`: a chain of targets such as `vulkan,cpu`; `$ASSAY_TARGET` holds where it is not given."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TargetOption = Annotated[
         "--target",
         "-t",
         metavar=METAVAR,
-        help=f"Where to run: a target or a chain such as abacus,cpu; `assay targets` lists them {DEFAULT}.",
+        help=f"Where to run: a target or a chain such as vulkan,cpu; `assay targets` lists them {DEFAULT}.",
     ),
 ]
 
