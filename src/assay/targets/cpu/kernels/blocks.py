@@ -19,6 +19,9 @@ _PARTS = {
 }
 """How many parts of a block have a scale of their own."""
 
+_GRAIN = 32
+"""Columns that one thread takes at a time where rows are not known: some hundreds of them are shared evenly."""
+
 
 def block_words(form: BlockFormat) -> dict[str, object]:
     """The definitions that c/blocks.h needs for a format."""
@@ -54,4 +57,4 @@ def matmul_blocks(p: Planner, node: Node) -> None:
     x, blocks, out = p.dense(node.inputs[0]), p.dense(node.inputs[1]), p.result(node.outputs[0])
     rows, depth = product(x.shape[:-1]), x.shape[-1]
     flat = View(x.storage, x.dtype, (1, rows, depth), (0, depth, 1), x.offset)
-    multiply_lines(p, flat, blocks, blocks.shape[1], out, **block_words(form))
+    multiply_lines(p, flat, blocks, blocks.shape[1], out, grain=_GRAIN, **block_words(form))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from assay.ir import dtypes
 from assay.ir.dims import Dim, product
@@ -25,6 +25,9 @@ _ROW_GRAIN, _COLUMN_GRAINS, _FEW = 192, (64, 48, 32, 16), 4
 
 QUADS = 64
 """The numbers in a row of a panel of c/quads.h: four of each of its columns."""
+
+
+_NO_WORDS: Mapping[str, object] = {}
 
 
 def is_narrow(dtype: DType) -> bool:
@@ -50,11 +53,11 @@ def panel_width(dtype: DType) -> int:
     return 64 // sum_bytes(dtype)
 
 
-def grains(rows: Dim, columns: Dim) -> tuple[int, int]:
+def grains(rows: Dim, columns: Dim, usual: int = _COLUMN_GRAINS[0]) -> tuple[int, int]:
     """Rows and columns that one thread takes at a time: parts of about one size, some of them for each thread, but
-    as many rows as may be, so that a panel is read once for all of them."""
+    as many rows as may be, so that a panel is read once for all of them. `usual` columns if sizes are not known."""
     if not isinstance(rows, int) or not isinstance(columns, int):
-        return _ROW_GRAIN, _COLUMN_GRAINS[0]
+        return _ROW_GRAIN, usual
     down = max(rows // _ROW_GRAIN, 1)
     if down < _FEW and columns < 512:
         down = max(min(rows // 48, _FEW), 1)
@@ -155,7 +158,7 @@ def matmul_quads(p: Planner, node: Node) -> None:
 def multiply(p: Planner, x: View, panels: View, out: View, columns: Dim, **words: str) -> None:
     """Rows of x, which has a batch axis before them, times a matrix that lies as panels; `words` for c/gemm.h."""
     next_panel = x.shape[-1] * panel_width(x.dtype)
-    _multiply(p, x.split(1), panels, [0, 0, next_panel], out, columns, PACKED="", **words)
+    _multiply(p, x.split(1), panels, [0, 0, next_panel], out, columns, {"PACKED": "", **words})
 
 
 def multiply_plain(p: Planner, x: View, matrix: View, out: View) -> None:
@@ -163,17 +166,25 @@ def multiply_plain(p: Planner, x: View, matrix: View, out: View) -> None:
     _multiply(p, x.split(1), matrix, [0, 0, *matrix.strides], out, matrix.shape[-1])
 
 
-def multiply_lines(p: Planner, x: View, lines: View, step: Dim, out: View, **words: object) -> None:
-    """Rows of x, which has a batch axis before them, times a matrix whose columns are lines, `step` apart."""
-    _multiply(p, x.split(1), lines, [0, 0, 1, step], out, lines.shape[0], **words)
+def multiply_lines(p: Planner, x: View, lines: View, step: Dim, out: View, *, grain: int, **words: object) -> None:
+    """Rows of x, which has a batch axis before them, times a matrix whose columns are lines, `step` apart. One thread
+    takes `grain` of them at a time, if the rows are not known."""
+    _multiply(p, x.split(1), lines, [0, 0, 1, step], out, lines.shape[0], words, grain)
 
 
 def _multiply(
-    p: Planner, x: View, right: View, strides: Sequence[Dim], out: View, columns: Dim, **words: object
+    p: Planner,
+    x: View,
+    right: View,
+    strides: Sequence[Dim],
+    out: View,
+    columns: Dim,
+    words: Mapping[str, object] = _NO_WORDS,
+    grain: int = _COLUMN_GRAINS[0],
 ) -> None:
     """x has two batch axes; `strides` are those of the right side, `words` the definitions of c/gemm.h for it."""
     rows = product(x.shape[:-1])
-    row_grain, col_grain = grains(rows, columns)
+    row_grain, col_grain = grains(rows, columns, grain)
     p.step(
         template("gemm.h", **words, **arithmetic(x.dtype)),
         [x, right, out],
