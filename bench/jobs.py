@@ -59,6 +59,7 @@ ENTRIES = (
     Entry("transcribe", "faster-whisper", "whisper.py:faster_whisper", "faster_whisper"),
     Entry("transcribe", "whisper.cpp", "whisper.py:whisper_cpp", "pywhispercpp"),
     Entry("generate", OURS, "llama.py:assay"),
+    Entry("generate", "llama.cpp", "llama.py:llama_cpp", "llama_cpp"),
 )
 
 
