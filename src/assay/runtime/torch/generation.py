@@ -19,6 +19,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from assay.errors import BadArgument
 from assay.frontends.torch.exported import import_program
+from assay.frontends.torch.types import to_tensor
 from assay.ir.dtypes import Array
 from assay.runtime.options import SessionOptions
 from assay.runtime.session import Memory, Session
@@ -95,7 +96,7 @@ class Generator:
         given = _filled(inputs)
         key = tuple((name, array.shape) for name, array in given.items())
         if key not in self._encodings:
-            example = {name: torch.from_numpy(array) for name, array in given.items()}  # pyright: ignore[reportUnknownMemberType]
+            example = {name: to_tensor(array) for name, array in given.items()}
             self._encodings[key] = self._compiled(Encoding(self._model), {"inputs": example})
         session = self._encodings[key]
         found = session.run(session.signature.feeds(inputs=given), keep=session.output_names)
@@ -152,7 +153,7 @@ def _example(given: Any) -> Any:
     """Tensors like those that are given, without their content."""
     if isinstance(given, list):
         return [_example(each) for each in given]  # pyright: ignore[reportUnknownVariableType]
-    return torch.zeros(given.shape, dtype=torch.from_numpy(np.zeros(0, given.dtype)).dtype)  # pyright: ignore[reportUnknownMemberType]
+    return to_tensor(cast(Any, np.zeros(given.shape, given.dtype)))
 
 
 # --- what is exported
