@@ -16,8 +16,8 @@ from assay.limits import DEFAULT
 from assay.ops.builder import Builder
 from assay.passes.hoist import hoist
 from assay.targets.cpu import CpuTarget
-from assay.targets.cpu.norms import fold_norms
 from assay.targets.reference import ReferenceTarget
+from assay.targets.shared.norms import fold_norms
 
 RNG = np.random.default_rng(6)
 

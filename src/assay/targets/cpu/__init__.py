@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
 from functools import cache
 
 from assay.errors import CompileFailed
 from assay.ir.graph import Graph, Node, Value
 from assay.limits import Limits
 from assay.passes.decompose import decompose
-from assay.targets.base import Bodies, Device, Executable, Limitation, Limitations, NamedPass, Probe, Support, Traits
+from assay.targets.base import Bodies, Device, Executable, Limitations, NamedPass, Probe, Support, Traits
 from assay.targets.cpu import kernels, ops
 from assay.targets.cpu.compiler import find_compiler, search
 from assay.targets.cpu.executable import CpuExecutable
-from assay.targets.cpu.norms import fold_norms, is_foldable
 from assay.targets.cpu.prepack import block_products, byte_panels, panels, quad_panels, sums_in_floats
 from assay.targets.cpu.registry import KERNELS
 from assay.targets.cpu.toolchain import shared_toolchain
 from assay.targets.shared.limitations import other_mode, taking_nothing
+from assay.targets.shared.norms import fold_norms, kept_for_folding
 from assay.targets.threads import Threads, available_threads
 
 __all__ = ["CpuTarget", "kernels", "ops"]
@@ -89,16 +88,7 @@ _KERNELS = KERNELS.limitations()
 """Nodes for which there is no kernel."""
 
 
-def _kept(row: Limitation) -> Limitation:
-    """A limitation of kernels, as one of the target: norms that are folded need none."""
-
-    def applies(node: Node) -> bool:
-        return row.applies(node) and not is_foldable(node)
-
-    return replace(row, applies=applies)
-
-
-_LIMITATIONS = Limitations(tuple(map(_kept, _KERNELS.rows)))
+_LIMITATIONS = Limitations(tuple(map(kept_for_folding, _KERNELS.rows)))
 
 
 @cache

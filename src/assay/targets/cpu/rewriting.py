@@ -5,13 +5,7 @@ from __future__ import annotations
 from assay.ir.dtypes import DType
 from assay.ir.graph import Value
 from assay.ir.types import TensorType
-
-
-def known_shape(value: Value) -> tuple[int, ...]:
-    """The shape of a tensor; empty unless it is known and has no axis of size 0."""
-    shape = value.type.shape if isinstance(value.type, TensorType) else None
-    sizes = tuple(size for size in shape or () if isinstance(size, int) and size)
-    return sizes if shape is not None and len(sizes) == len(shape) else ()
+from assay.targets.shared.tensors import known_shape as known_shape
 
 
 def known_dtype(value: Value) -> DType | None:

@@ -25,6 +25,13 @@ def shape_of(value: Value | None) -> tuple[Dim, ...]:
     return shape
 
 
+def known_shape(value: Value) -> tuple[int, ...]:
+    """The shape of a tensor; empty unless it is known and has no axis of size 0."""
+    shape = value.type.shape if isinstance(value.type, TensorType) else None
+    sizes = tuple(size for size in shape or () if isinstance(size, int) and size)
+    return sizes if shape is not None and len(sizes) == len(shape) else ()
+
+
 def is_clear_broadcast(shape: Sequence[Dim], wanted: Sequence[Dim]) -> bool:
     """Whether it can be proved which axes are repeated where a tensor is broadcast to the shape `wanted`."""
     pairs = zip(reversed(shape), reversed(wanted), strict=False)

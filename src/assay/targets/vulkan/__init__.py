@@ -25,13 +25,14 @@ from assay.targets.base import (
     TransferCost,
 )
 from assay.targets.shared.limitations import UNTYPED, other_mode
+from assay.targets.shared.norms import fold_norms, kept_for_folding
 from assay.targets.shared.tensors import dtype_of
 from assay.targets.threads import Threads, available_threads
 from assay.targets.vulkan import kernels, ops
 from assay.targets.vulkan.device import VulkanDevice, chosen_profile, open_device
 from assay.targets.vulkan.executable import VulkanExecutable
 from assay.targets.vulkan.instance import DEVICE, open_instance
-from assay.targets.vulkan.packing import block_products
+from assay.targets.vulkan.packing import added_biases, block_products
 from assay.targets.vulkan.pipelines import Pipelines
 from assay.targets.vulkan.profile import Profile, restriction
 from assay.targets.vulkan.registry import KERNELS
@@ -86,15 +87,17 @@ class VulkanTarget:
         return self.limitations().support(node)
 
     def passes(self) -> Sequence[NamedPass]:
-        """Products with packed weights, then what has no kernel becomes what has."""
+        """Norms go into weights, weights stay packed; what has no kernel becomes what has."""
         return (
+            NamedPass("fold_norms", fold_norms),
+            NamedPass("added_biases", added_biases),
             NamedPass("block_products", block_products),
             NamedPass("decompose", self._decomposed, required=True),
             NamedPass("fusion"),
         )
 
     def _decomposed(self, segment: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:
-        table = _limitations(chosen_profile())
+        table = _limitations(chosen_profile(), folding=False)
         return decompose(segment, lambda node: table.support(node).ok, numbers, self.limits)
 
     def open(self) -> Device:
@@ -114,9 +117,12 @@ class VulkanTarget:
 
 
 @cache
-def _limitations(profile: Profile) -> Limitations:
-    """What a device does not take: what no kernel takes, and elements that it cannot store or compute with."""
-    typed, others = KERNELS.limitations().rows[: len(UNTYPED)], KERNELS.limitations().rows[len(UNTYPED) :]
+def _limitations(profile: Profile, *, folding: bool = True) -> Limitations:
+    """What a device does not take: what no kernel takes, and elements that it cannot store or compute with. If
+    `folding` is yet to come, norms that go into weights need no kernel."""
+    rows = KERNELS.limitations().rows
+    rows = tuple(map(kept_for_folding, rows)) if folding else rows
+    typed, others = rows[: len(UNTYPED)], rows[len(UNTYPED) :]
     longer = Limitation(f"elements of more than {_WIDEST} bytes are not moved", _has(_is_long))
     missing = [Limitation(reason, _has(lacks)) for reason, lacks in profile.lacks()]
     return Limitations((*typed, longer, *missing, *others))

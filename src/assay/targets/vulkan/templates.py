@@ -44,6 +44,8 @@ class Template(Kernel):
     """Those of a workgroup of a kernel `by_group`. 0: those of a subgroup."""
     texels: tuple[int, ...] = ()
     """For the first operands, of how many elements the texels are as which they are read where that is best."""
+    turned: bool = False
+    """Whether lanes lie along the rows of the grid that belong together, and `height` is one of columns."""
 
     def local_size(self, profile: Profile) -> int:
         """The invocations of a workgroup."""
@@ -68,7 +70,10 @@ class Template(Kernel):
         """The grid in grains."""
         if not self.by_group:
             return rows, cols
-        together = numbers[0] if self.height > 1 else 1
+        together = numbers[0] if self.height > 1 or self.turned else 1
+        if self.turned:
+            down = rows // max(together, 1) * -(-cols // self.height)
+            return down, -(-together // (self.lane_columns * profile.subgroup))
         down = rows // max(together, 1) * -(-together // self.height)
         return down, -(-cols // (self.lane_columns * profile.subgroup or col_grain))
 
@@ -95,6 +100,7 @@ def template(
     height: int = 1,
     invocations: int = 0,
     texels: tuple[int, ...] = (),
+    turned: bool = False,
     **parameters: Any,
 ) -> Template:
     """The kernel that `write` makes of these parameters, which have a text each that says all of them.
@@ -107,5 +113,5 @@ def template(
     told = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
     source = f"{write.__module__}.{write.__qualname__}({told}) on {kinds} with {numbers}"
     pairs = tuple(parameters.items())
-    shape = (by_group, lane_columns, height, invocations, texels)
+    shape = (by_group, lane_columns, height, invocations, texels, turned)
     return Template(source, write.__name__, pairs, tuple(operands), numbers, *shape, write=write)

@@ -140,14 +140,15 @@ def _by_tiles(
         lane_columns=columns,
         height=HEIGHT,
         texels=(1, QUAD if in_fours(depth) else 1),
+        turned=True,
         windows=tuple(windows),
         columns=columns,
         whole=in_fours(depth),
         biased=bias is not None,
     )
     pixels = product(out.shape[2:])
-    numbers = [pixels, x.strides[0], x.strides[1], own, each, groups, *x.shape[2:], *x.strides[2:], *out.shape[2:]]
-    p.step(kernel, operands, numbers, rows=out.shape[0] * groups * pixels, cols=own, takes_epilogue=True)
+    numbers = [own, x.strides[0], x.strides[1], pixels, each, groups, *x.shape[2:], *x.strides[2:], *out.shape[2:]]
+    p.step(kernel, operands, numbers, rows=out.shape[0] * groups * own, cols=pixels, takes_epilogue=True)
 
 
 def write_conv_tiles(
@@ -164,7 +165,7 @@ def write_conv_tiles(
     x, weights, *_, out = s.operands
     bias = s.operands[2] if biased else None
     spatial, volume = len(windows), math.prod(window.kernel for window in windows)
-    area, image_step, channel_step, own, each, groups = (s.number(at) for at in range(6))
+    own, image_step, channel_step, area, each, groups = (s.number(at) for at in range(6))
     old, strides, sizes = ([s.number(6 + part * spatial + axis) for axis in range(spatial)] for part in range(3))
     depth = each * volume
     taps = [s.value(window.kernel, "u32") for window in windows]

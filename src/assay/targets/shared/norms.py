@@ -12,7 +12,8 @@ from assay.ir.dtypes import f32, f64
 from assay.ir.graph import Graph, Node, Value, used
 from assay.ir.types import TensorType
 from assay.passes.rewrite import Rewriting, begin
-from assay.targets.cpu.rewriting import known_shape
+from assay.targets.base import Limitation
+from assay.targets.shared.tensors import known_shape
 
 
 def fold_norms(graph: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:
@@ -40,6 +41,15 @@ def is_foldable(node: Node) -> bool:
     if not isinstance(x, TensorType) or x.dtype not in (f32, f64) or not x.is_sized:
         return False
     return bool(channels) and (x.shape or ())[1:2] == channels
+
+
+def kept_for_folding(row: Limitation) -> Limitation:
+    """A limitation of kernels, as one of a target that folds norms: those that are folded need no kernel."""
+
+    def applies(node: Node) -> bool:
+        return row.applies(node) and not is_foldable(node)
+
+    return replace(row, applies=applies)
 
 
 def _conv_before(norm: Node, convs: dict[Value, Node], known: Collection[Value]) -> Node | None:

@@ -1,0 +1,71 @@
+"""Norms and biases of convolutions: they go into weights, or are added by the kernel that makes the result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from programs import compiled_on
+
+from assay.evidence.compare.arrays import epsilon
+from assay.ir.dtypes import f32
+from assay.ir.graph import Graph
+from assay.ir.types import TensorType
+from assay.limits import DEFAULT
+from assay.ops.builder import Builder
+from assay.targets.vulkan import VulkanTarget
+from assay.targets.vulkan.device import VulkanDevice
+from assay.targets.vulkan.executable import VulkanExecutable
+
+RNG = np.random.default_rng(11)
+KERNELS = ((1, 1), (3, 3))
+"""Windows of convolutions: a product, and none."""
+
+
+def network(window: Sequence[int], *, normal: bool) -> Graph:
+    """A convolution with its bias, perhaps a norm, and an activation; weights are constants."""
+    b = Builder()
+    x = b.input(TensorType(f32, (2, 8, 9, 7)))
+    w = b.constant(RNG.normal(size=(12, 8, *window)).astype(np.float32))
+    bias, mean, scale, offset = (b.constant(RNG.normal(size=12).astype(np.float32)) for _ in range(4))
+    variance = b.constant(RNG.uniform(0.5, 2, 12).astype(np.float32))
+    y = b.conv(x, w, bias, strides=(1, 1), pads=tuple(size // 2 for size in window) * 2, dilations=(1, 1), groups=1)
+    y = b.batch_norm(y, mean, variance, scale, offset, epsilon=1e-3) if normal else y
+    return b.finish("network", [x], [b.relu(y)])
+
+
+def kernels(program: Any) -> list[str]:
+    made = [each.executable for each in program._compiled if isinstance(each.executable, VulkanExecutable)]
+    return [kernel for executable in made for kernel in executable.kernels]
+
+
+@pytest.mark.parametrize("restricted", ["", "no-texels", "discrete"], indirect=True)
+@pytest.mark.parametrize("normal", [False, True])
+@pytest.mark.parametrize("window", KERNELS)
+def test_a_convolution_its_bias_norm_and_activation_are_one_kernel(
+    restricted: VulkanDevice, window: Sequence[int], normal: bool
+) -> None:
+    graph = network(window, normal=normal)
+    x = RNG.normal(size=(2, 8, 9, 7)).astype(np.float32)
+    program = compiled_on(VulkanTarget("exact", DEFAULT), graph)
+    (kernel,) = kernels(program)
+    assert ".matmul." in kernel if window == (1, 1) else ".conv." in kernel
+    wanted = _by_torch(graph, x, normal)
+    np.testing.assert_allclose(program.run([x])[0], wanted, rtol=0, atol=60 * epsilon(f32) * np.abs(wanted).max())
+
+
+def _by_torch(graph: Graph, x: np.ndarray[Any, Any], normal: bool) -> Any:
+    import torch
+
+    conv = next(node for node in graph.nodes if node.op == "conv")
+    w, bias = (torch.tensor(graph.constants[value]).double() for value in conv.inputs[1:3] if value is not None)
+    y = torch.nn.functional.conv2d(torch.from_numpy(x).double(), w, bias, padding=w.shape[-1] // 2)
+    if normal:
+        norm = next(node for node in graph.nodes if node.op == "batch_norm")
+        mean, variance, scale, offset = (
+            torch.tensor(graph.constants[value]).double() for value in norm.inputs[1:] if value is not None
+        )
+        y = torch.nn.functional.batch_norm(y, mean, variance, scale, offset, eps=1e-3)
+    return torch.relu(y).numpy()
