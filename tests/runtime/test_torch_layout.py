@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F  # noqa: N812
 from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.opinfo.core import BinaryUfuncInfo
+from torch.testing._internal.opinfo.core import BinaryUfuncInfo, UnaryUfuncInfo
 
 from assay.evidence.fuzz.torch_story import shared_memory
 
@@ -249,3 +249,44 @@ def test_results_of_two_operands_lie_in_the_order_of_both(left: str, right: str,
         if strides(mine) != strides(theirs)
     }
     assert not wrong
+
+
+SINGLE = [op for op in op_db if isinstance(op, UnaryUfuncInfo) and "jiterator" not in op.name]
+"""torch's ops of one tensor, element by element."""
+SINGLE_ORDERS: dict[str, Callable[[torch.dtype], torch.Tensor]] = {
+    "turned": lambda dtype: torch.rand(3, 5, dtype=dtype).mT,
+    "channels last": lambda dtype: torch.rand(2, 3, 4, 5, dtype=dtype).to(memory_format=torch.channels_last),
+    "every other column": lambda dtype: torch.rand(5, 6, dtype=dtype)[:, ::2],
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.complex64])
+@pytest.mark.parametrize("order", SINGLE_ORDERS)
+def test_results_of_one_operand_lie_as_eagers_do(order: str, dtype: torch.dtype) -> None:
+    given = SINGLE_ORDERS[order](dtype)
+    ops = [op for op in SINGLE if op.supports_dtype(dtype, "cpu") and takes_one(op, given)]
+
+    def function(x: torch.Tensor) -> list[Any]:
+        return [op(x) for op in ops]
+
+    found = torch.compile(function, backend="assay", options={"target": "reference"})(given)
+    wrong = {
+        op.name: (laid_out(mine), laid_out(theirs))
+        for op, mine, theirs in zip(ops, found, function(given), strict=True)
+        if laid_out(mine) != laid_out(theirs)
+    }
+    assert not wrong
+
+
+def takes_one(op: Any, x: torch.Tensor) -> bool:
+    """Whether an op needs nothing beside the tensor."""
+    try:
+        op(x)
+    except (TypeError, RuntimeError):
+        return False
+    return True
+
+
+def laid_out(result: Any) -> list[Any]:
+    """The strides of one result or of several."""
+    return [strides(each) for each in (result if isinstance(result, tuple) else (result,))]

@@ -125,6 +125,9 @@ ELEMENTWISE = (
 ELEMENTWISE_AFTER_PLAIN = (torch.ops.aten.pow.Scalar, torch.ops.aten.ldexp.Tensor)
 """The same, of which eager first makes a plain tensor of the last operand."""
 
+PLAIN_OF_COMPLEX = (torch.ops.aten.angle.default,)
+"""Elementwise ops whose results of complex numbers lie plainly in eager, whatever the order of these."""
+
 MAGNIFYING = (
     "_euclidean_dist",
     "grid_sampler_2d",
@@ -231,9 +234,10 @@ def laid_out_batch_norms() -> Generator[None]:
 @contextmanager
 def laid_out_elementwise() -> Generator[None]:
     """Inside, results of the ops in `ELEMENTWISE` and `ELEMENTWISE_AFTER_PLAIN` lie in memory as eager's do: in the
-    order of their operands."""
+    order of their operands. So do those in `PLAIN_OF_COMPLEX`."""
     rules = {each: _laid_out(each) for each in _overloads(*ELEMENTWISE) if not schema_of(each).is_mutable}
     rules |= {each: _laid_out(each, after_plain=True) for each in ELEMENTWISE_AFTER_PLAIN}
+    rules |= {each: _plain_of_complex(each) for each in PLAIN_OF_COMPLEX}
     with changed_kernels({each: partial(_with_rule, rule) for each, rule in rules.items()}):
         yield
 
@@ -251,6 +255,14 @@ def _laid_out(overload: Any, *, after_plain: bool = False) -> Callable[..., Any]
         return result.permute(order).contiguous().permute(back)
 
     return laid_out
+
+
+def _plain_of_complex(overload: Any) -> Callable[..., Any]:
+    def plain(x: torch.Tensor) -> Any:
+        result = run_below(overload, x)
+        return result.contiguous() if x.is_complex() else result
+
+    return plain
 
 
 def _widened(overload: Any) -> Callable[..., Any]:
