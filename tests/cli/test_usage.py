@@ -73,7 +73,7 @@ def taken(kind: Any) -> Any:
 EVERY = list(options())
 NUMBERS = [each for each in EVERY if taken(each.kind) in (int, float)]
 WORDS = [each for each in EVERY if taken(each.kind) is str or get_origin(taken(each.kind)) is Literal]
-FREE = {"--json", "--title", "--filter", "--stop", "--system"}
+FREE = {"--json", "--title", "--filter", "--stop", "--system", "--name", "--template", "--language"}
 """Options whose text may be anything."""
 
 
@@ -87,6 +87,7 @@ def line(command: str, folder: Path) -> list[str]:
         "generate": [model, "Once"],
         "chat": [model],
         "transcribe": [model],
+        "classify": [model, "Once"],
         "embed": [model, "Once"],
         "bench": [model],
         "trace": ["operator:neg", "-o", str(folder / "traced")],

@@ -177,3 +177,24 @@ def save_speech_writer(folder: Path, seed: int = 0, **more: Any) -> Any:
     model.save_pretrained(folder)
     made.save(str(folder / "tokenizer.json"))
     return model
+
+
+def save_text_classifier(folder: Path) -> tuple[Any, Any]:
+    """A BERT of transformers that tells two kinds of texts apart, with random weights; its tokenizer, and itself."""
+    torch.manual_seed(2)
+    backend = byte_tokenizer(300)
+    config = transformers.BertConfig(
+        vocab_size=backend.get_vocab_size(),
+        hidden_size=24,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=40,
+        id2label={0: "good", 1: "bad"},
+        label2id={"good": 0, "bad": 1},
+        initializer_range=0.5,
+    )
+    model = transformers.BertForSequenceClassification(config).eval()
+    model.save_pretrained(folder)
+    backend.save(str(folder / "tokenizer.json"))
+    return backend, model

@@ -196,10 +196,12 @@ def test_tokens_of_a_window_are_those_of_transformers(folder: Path, writer: Spee
     assert found.sound_seconds == 3 + seed
 
 
-def test_a_long_sound_goes_on_window_by_window(writer: SpeechWriter) -> None:
+@pytest.mark.parametrize("context", [False, True])
+def test_a_long_sound_goes_on_window_by_window(writer: SpeechWriter, context: bool) -> None:
+    hearing = replace(GREEDY, context=context)
     done: list[float] = []
     told: list[Phrase] = []
-    found = writer(noise(70), GREEDY, phrases=told.append, progress=done.append)
+    found = writer(noise(70), hearing, phrases=told.append, progress=done.append)
     assert done == sorted(done)
     assert done[-1] == 70
     assert len(done) >= 3
@@ -208,7 +210,7 @@ def test_a_long_sound_goes_on_window_by_window(writer: SpeechWriter) -> None:
     assert starts == sorted(starts)
     assert all(0 <= each.start < each.end <= 70 for each in found.phrases)
     assert "".join(found.text.split()) == "".join("".join(each.text.split()) for each in found.phrases)
-    assert writer(noise(70), GREEDY).phrases == found.phrases
+    assert writer(noise(70), hearing).phrases == found.phrases
 
 
 def watched_run(writer: SpeechWriter, sound: Array, hearing: Hearing, **more: Any) -> dict[str, Any]:

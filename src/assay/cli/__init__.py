@@ -12,6 +12,7 @@ from typer.rich_utils import rich_format_error
 
 from assay import __version__
 from assay.cli.bench import bench
+from assay.cli.classify import classify
 from assay.cli.compare import compare
 from assay.cli.conformance import conformance
 from assay.cli.demo import demo
@@ -49,6 +50,7 @@ _COMMANDS = (
         generate,
         chat,
         transcribe,
+        classify,
         embed,
         bench,
         conformance,

@@ -47,7 +47,7 @@ LanguageOption = Annotated[
 TranslateOption = Annotated[bool, typer.Option("--translate", help="Write what is said in English.")]
 BeamsOption = Annotated[int, count_option("--beams", most=64, help="Follow so many texts at once, and take the best.")]
 ColdOption = Annotated[bool, typer.Option("--no-fallback", help="Keep to temperature 0, also if a text is doubtful.")]
-ApartOption = Annotated[bool, typer.Option("--no-context", help="Do not tell a window what was said before it.")]
+ContextOption = Annotated[bool, typer.Option("--context", help="Tell a window what was said before it.")]
 SeedOption = Annotated[int, count_option("--seed", least=0, most=MOST_SEED, help="Of what is drawn.")]
 RawOption = Annotated[
     int, count_option("--raw", least=0, metavar="RATE", help="FILE is samples of 16 bits, RATE in a second, 1 channel.")
@@ -75,7 +75,7 @@ def transcribe(
     translate: TranslateOption = False,
     beams: BeamsOption = 1,
     no_fallback: ColdOption = False,
-    no_context: ApartOption = False,
+    context: ContextOption = False,
     seed: SeedOption = 0,
     raw: RawOption = 0,
     target: TargetOption = None,
@@ -92,7 +92,7 @@ def transcribe(
         chain = chosen(target)
         check_peer(compare_with)
         require("tokenizers")
-        usual = Hearing(context=not no_context, seed=seed)
+        usual = Hearing(context=context, seed=seed)
         hearing = replace(usual, temperatures=(0.0,)) if no_fallback else usual
         how: dict[str, Any] = {"hearing": hearing, "language": language, "translate": translate, "beams": beams}
         source = _sound(sound, raw)

@@ -15,6 +15,7 @@ from assay.errors import BadArgument, hint_for
 from assay.frontends.checkpoint import ImportedModel, load_model
 from assay.frontends.checkpoint.recipes.bert import BertConfiguration
 from assay.ir.dtypes import Array
+from assay.jobs.classifying import open_classifier
 from assay.jobs.embed import embed_job, longest_of, pooling_of
 from assay.jobs.generate import Sampling, generate_job
 from assay.jobs.job import JobGraph
@@ -157,12 +158,13 @@ _TASKS: Mapping[str, Callable[..., Any]] = {
     "generate": open_writer,
     "embed": open_embedder,
     "transcribe": open_speech_writer,
+    "classify": open_classifier,
 }
 
 
 def pipeline(task: str, source: str | Path, **options: Any) -> Any:
-    """A model made ready for a task (`generate`, `embed`, `transcribe`): a folder of Hugging Face's form, a bundle, a
-    GGUF file, or for speech a file of OpenAI's.
+    """A model made ready for a task (`generate`, `embed`, `transcribe`, `classify`): a folder of Hugging Face's form, a
+    bundle, a GGUF file, or for speech a file of OpenAI's.
 
     Options are those of a session, such as `target`."""
     if task not in _TASKS:

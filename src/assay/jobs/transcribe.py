@@ -40,8 +40,8 @@ class Hearing:
     compression: float = 2.4
     log_odds: float = -1.0
     silence: float = 0.6
-    context: bool = True
-    """Whether a window is told what was said before it."""
+    context: bool = False
+    """Whether a window is told what was said before it, which small models tend to repeat."""
     seed: int = 0
 
     def arrays(self) -> dict[str, Array]:

@@ -111,6 +111,16 @@ def encode(tokenizer: Tokenizer, text: Array, *, special: bool = True, longest: 
     return np.array(tokenizer.encode(text.item(), special, longest), np.int64)
 
 
+@op("any, string -> i64", into=JOB_OPS, types=_linked(TensorType(i64, (UNKNOWN, UNKNOWN)), tokenizer=0), host=True)
+def encode_all(tokenizer: Tokenizer, texts: Array, *, longest: int = 0) -> Array:
+    """The tokens of texts, one row for each; shorter ones are filled up with their last token."""
+    rows = [tokenizer.encode(str(text), True, longest) for text in texts.tolist()]
+    if not rows or not all(rows):
+        raise BadArgument("there is no text, or one without tokens")
+    most = max(map(len, rows))
+    return np.array([row + row[-1:] * (most - len(row)) for row in rows], np.int64)
+
+
 @op("any, i64 -> string", into=JOB_OPS, types=_linked(TEXT, tokenizer=0), host=True)
 def decode(tokenizer: Tokenizer, tokens: Array) -> Array:
     """The text of tokens, special ones left out."""
