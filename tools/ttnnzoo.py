@@ -101,11 +101,12 @@ def main() -> None:
         "--numbers", choices=NUMBERS, default="none", help="who computes; what zeros lead astray needs it"
     )
     parser.add_argument("--timeout", type=float, default=900.0, help="seconds for a model")
+    parser.add_argument("--memory", type=float, default=18.0, help="GiB that a model may take here")
     given = parser.parse_args()
     os.environ[ENVIRONMENT] = given.numbers
     from assay.zoo.torch import MODELS
 
-    limits = WorkerLimits(seconds=given.timeout, resident=18 << 30)
+    limits = WorkerLimits(seconds=given.timeout, resident=int(given.memory * 2**30))
     with Worker(f"{Path(__file__).resolve()}:service", limits=limits) as worker:
         done = lines(given.out)
         for name in given.models or MODELS:
