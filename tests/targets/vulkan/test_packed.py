@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType
 from gguf.quants import dequantize
-from programs import compiled_on
+from programs import compiled_on, placed_on
 from suites.conftest import complaint
 
 from assay.evidence.compare.arrays import epsilon
 from assay.ir import dtypes
 from assay.ir.dims import Dim, symbol
 from assay.ir.dtypes import Array
+from assay.ir.graph import fresh_ids
 from assay.ir.types import TensorType
 from assay.limits import DEFAULT
 from assay.ops.block_formats import BLOCK_FORMATS, BlockFormat
@@ -25,6 +26,7 @@ from assay.runtime.program import Program
 from assay.targets.vulkan import VulkanTarget
 from assay.targets.vulkan.device import VulkanDevice
 from assay.targets.vulkan.executable import VulkanExecutable
+from assay.targets.vulkan.packing import byte_products, integer_products
 from assay.targets.vulkan.templates import Template
 
 pytestmark = pytest.mark.filterwarnings("error:.*runs on the target:RuntimeWarning")
@@ -119,3 +121,60 @@ def test_kernels_are_valid(restricted: VulkanDevice) -> None:
         assert isinstance(executable, VulkanExecutable)
         built = [cast(Template, step.kernel).built(restricted.profile) for step in executable._steps]
         assert [complaint(each) for each in built] == [""] * len(built)
+
+
+def _of_integers(b: Builder, x: Any, q: Any, zero: Any) -> Any:
+    wide = b.cast(q, dtype=dtypes.i32)
+    return b.matmul(b.cast(x, dtype=dtypes.i32), wide if zero is None else b.sub(wide, b.cast(zero, dtype=dtypes.i32)))
+
+
+@pytest.mark.usefixtures("restricted")
+@pytest.mark.parametrize(
+    "restricted", ["", "addresses,subgroup=32", "discrete", "no-texels,no-subgroups"], indirect=True
+)
+@pytest.mark.parametrize("zeros", [None, (), (37,)])
+@pytest.mark.parametrize("kind", [dtypes.i8, dtypes.u8], ids=str)
+def test_products_of_integers_read_bytes(kind: dtypes.DType, zeros: tuple[int, ...] | None) -> None:
+    rng, depth, columns = np.random.default_rng(3), 70, 37
+    w = rng.integers(0, 256, (depth, columns), np.uint8).view(kind.numpy)
+    taken = None if zeros is None else rng.integers(0, 100, zeros).astype(kind.numpy)
+    for lead in ((5,), (2, 3), ()):
+        b = Builder()
+        x, q = b.input(TensorType(dtypes.u8, (*lead, depth))), b.input(TensorType(kind, w.shape))
+        zero = None if zeros is None else b.input(TensorType(kind, zeros))
+        inputs = [x, q, *([] if zero is None else [zero])]
+        graph = b.finish("product", inputs, [_of_integers(b, x, q, zero)])
+        packed = integer_products(graph, inputs[1:], fresh_ids(graph))
+        assert "vulkan.matmul_bytes" in [node.op for node in packed.nodes]
+        program = placed_on(VulkanTarget("exact", DEFAULT), packed)
+        given = rng.integers(0, 255, (*lead, depth), endpoint=True).astype(np.uint8)
+        wanted = given.astype(np.int64) @ (w.astype(np.int64) - (0 if taken is None else taken.astype(np.int64)))
+        np.testing.assert_array_equal(program.run([given, w, *([] if taken is None else [taken])])[0], wanted)
+
+
+@pytest.mark.usefixtures("restricted")
+@pytest.mark.parametrize("restricted", ["no-texels", "addresses,subgroup=32", "discrete"], indirect=True)
+@pytest.mark.parametrize("scales", [(), (37,)])
+@pytest.mark.parametrize("kind", [dtypes.i8, dtypes.u8], ids=str)
+def test_products_of_floats_read_bytes(kind: dtypes.DType, scales: tuple[int, ...]) -> None:
+    b, rng = Builder(), np.random.default_rng(4)
+    x, q = b.input(TensorType(dtypes.f32, (5, 70))), b.input(TensorType(kind, (70, 37)))
+    scale = b.input(TensorType(dtypes.f32, scales))
+    weight = b.dequantize_linear(q, scale, dtype=dtypes.f32, axis=1)
+    graph = b.finish("product", [x, q, scale], [b.relu(b.matmul(x, weight))])
+    packed = VulkanTarget("exact", DEFAULT)._with_bytes(graph, [q, scale], fresh_ids(graph))
+    assert [node.op for node in packed.nodes] == ["vulkan.matmul_bytes", "mul", "relu"]
+    w = rng.integers(0, 256, (70, 37), np.uint8).view(kind.numpy)
+    given, by = rng.normal(size=(5, 70)).astype(np.float32), rng.uniform(0.1, 1, scales).astype(np.float32)
+    wanted = np.maximum(given.astype(np.float64) @ (w.astype(np.float64) * by), 0)
+    found = placed_on(VulkanTarget("exact", DEFAULT), packed).run([given, w, by])[0]
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=30 * epsilon(dtypes.f32) * np.abs(wanted).max())
+
+
+def test_weights_with_a_zero_point_are_dequantised() -> None:
+    b = Builder()
+    x, q = b.input(TensorType(dtypes.f32, (5, 70))), b.input(TensorType(dtypes.u8, (70, 37)))
+    scale, zero = b.input(TensorType(dtypes.f32, ())), b.input(TensorType(dtypes.u8, ()))
+    weight = b.dequantize_linear(q, scale, zero, dtype=dtypes.f32, axis=1)
+    graph = b.finish("product", [x, q, scale, zero], [b.matmul(x, weight)])
+    assert byte_products(graph, graph.inputs[1:], fresh_ids(graph)) is graph

@@ -32,7 +32,8 @@ from assay.targets.vulkan import kernels, ops
 from assay.targets.vulkan.device import VulkanDevice, chosen_profile, open_device
 from assay.targets.vulkan.executable import VulkanExecutable
 from assay.targets.vulkan.instance import DEVICE, open_instance
-from assay.targets.vulkan.packing import added_biases, block_products
+from assay.targets.vulkan.kernels.tiles import has_tiles
+from assay.targets.vulkan.packing import added_biases, block_products, byte_products, integer_products
 from assay.targets.vulkan.pipelines import Pipelines
 from assay.targets.vulkan.profile import Profile, restriction
 from assay.targets.vulkan.registry import KERNELS
@@ -92,9 +93,15 @@ class VulkanTarget:
             NamedPass("fold_norms", fold_norms),
             NamedPass("added_biases", added_biases),
             NamedPass("block_products", block_products),
+            NamedPass("integer_products", integer_products),
+            NamedPass("byte_products", self._with_bytes),
             NamedPass("decompose", self._decomposed, required=True),
             NamedPass("fusion"),
         )
+
+    def _with_bytes(self, segment: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:
+        """Weights of bytes stay such in products of f32, but where a device is best at tiles, which are of f32."""
+        return segment if has_tiles(chosen_profile()) else byte_products(segment, static, numbers)
 
     def _decomposed(self, segment: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:
         table = _limitations(chosen_profile(), folding=False)

@@ -13,7 +13,7 @@ from itertools import product
 
 from assay.ir import dims
 from assay.ir.dims import Dim
-from assay.ir.dtypes import f32
+from assay.ir.dtypes import f32, i32
 from assay.ir.graph import Node
 from assay.targets.shared.planner import Planner
 from assay.targets.shared.products import matrices
@@ -41,17 +41,18 @@ _MANY = 32
 
 
 @emits("matmul", NUMBERS)
+@emits("vulkan.matmul_bytes", (f32, i32))
 def matmul(p: Planner, node: Node) -> None:
     """Reads both operands as they lie."""
     multiply(p, *matrices(p, node))
 
 
 def multiply(p: Planner, x: View, y: View, out: View) -> None:
-    """Plan a product of matrices with two batch axes."""
+    """Plan a product of matrices with two batch axes; elements of the right one may be bytes."""
     if x.dtype is f32 and y.dtype is f32 and has_tiles(profile_of(p)):
         _multiply_tiles(p, x, y, out)
         return
-    if x.dtype.is_float and has_blocks(profile_of(p)) and is_large(x.shape[2], y.shape[3]):
+    if x.dtype.is_float and x.dtype is y.dtype and has_blocks(profile_of(p)) and is_large(x.shape[2], y.shape[3]):
         _multiply_blocks(p, x, y, out)
         return
     rows, columns, depth = x.shape[2], y.shape[3], x.shape[3]
@@ -192,7 +193,7 @@ def write_broad(s: Shader, *, each: int, height: int = 1) -> None:
         rights = [grid.right_column(column) for column in columns]
 
         def multiply(k: ShaderValue, left: Sequence[ShaderValue]) -> None:
-            right = [y.load(place + grid.along_right(k)) for place in rights]
+            right = [s.cast(y.load(place + grid.along_right(k)), out.kind) for place in rights]
             for line, a in zip(sums, left, strict=True):
                 for total, b in zip(line, right, strict=True):
                     total.set(total.get() + a * b)
@@ -262,7 +263,7 @@ def write_deep(s: Shader, *, height: int = 1) -> None:
         lefts, rights = [grid.left_row(row) for row in lines], [grid.right_column(column) for column in columns]
         with s.loop(lane, grid.depth, s.local_size) as k:
             left = [x.load(place + grid.along_left(k)) for place in lefts]
-            right = [y.load(place + grid.along_right(k)) for place in rights]
+            right = [s.cast(y.load(place + grid.along_right(k)), out.kind) for place in rights]
             for line, a in zip(sums, left, strict=True):
                 for total, b in zip(line, right, strict=True):
                     total.set(total.get() + a * b)
