@@ -50,6 +50,7 @@ _NUMBERS: Mapping[int, str] = {
 }
 """Kinds of facts that are numbers."""
 _TEXT, _ARRAY = 8, 9
+_LENGTH = struct.Struct("<Q")
 
 
 def read_gguf(path: Path, limits: Limits) -> Checkpoint:
@@ -110,11 +111,31 @@ class _Cursor:
     def count(self, shortest: int) -> int:
         """A number of things that follow, of which the shortest takes so many bytes."""
         count = self.number("<u8")
-        if count * shortest > len(self._memory.bytes) - self.at:
+        self._check_count(count, shortest, self.at)
+        return count
+
+    def _check_count(self, count: int, shortest: int, at: int) -> None:
+        if count * shortest > len(self._memory.bytes) - at:
             raise ImportFailed(f"{count} entries are said to follow, and the file is too short for them")
         if count > self.limits.sequence_length:
             raise LimitExceeded(f"a list of {count} entries", hint="raise Limits.sequence_length")
-        return count
+
+    def texts(self) -> list[str]:
+        """The next list of texts. Vocabularies have very many, so they are read without a call for each."""
+        found: list[str] = []
+        count, data, at = self.count(8), self._memory.bytes.data, self.at
+        most = min(len(data), self.limits.sequence_length)
+        for _ in range(count):
+            if at + 8 > len(data):
+                raise ImportFailed("the file ends too early")
+            (length,) = _LENGTH.unpack_from(data, at)
+            at += 8
+            if length > most or length > len(data) - at:
+                self._check_count(length, 1, at)
+            found.append(str(data[at : at + length], "utf-8", "surrogateescape"))
+            at += length
+        self.at = at
+        return found
 
     def text(self, errors: str = "strict") -> str:
         """The next text."""
@@ -145,7 +166,7 @@ def _value(cursor: _Cursor, kind: int) -> Any:
 def _values(cursor: _Cursor, kind: int) -> Any:
     """A list of facts of one kind: an array of numbers, or a list of texts."""
     if kind == _TEXT:
-        return [cursor.text("surrogateescape") for _ in range(cursor.count(8))]
+        return cursor.texts()
     if kind not in _NUMBERS:
         raise ImportFailed(f"a list holds facts of the kind {kind}")
     dtype = np.dtype(_NUMBERS[kind])
