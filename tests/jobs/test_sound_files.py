@@ -172,7 +172,7 @@ def test_what_is_compressed_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("importlib.util.find_spec", nothing)
     with pytest.raises(AssayError) as told:
         SoundBytes(b"fLaC" + b"\0" * 40, "it").read()
-    assert "pip install --no-deps av" in told.value.hint
+    assert "[jobs]" in told.value.hint
 
 
 # --- another rate

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +13,11 @@ from assay.runtime.device_tensors import DeviceTensor
 from assay.runtime.options import SessionOptions
 from assay.runtime.torch.generation import Generator
 from assay.targets.ttnn.library import Library
+from assay.zoo.clips import CLIPS
 from assay.zoo.files import package_file
-from assay.zoo.moonshine import clip_path, read_speech
-from assay.zoo.whisper import detokenized, log_mel, suppressed, vocabulary
+from assay.zoo.moonshine import read_speech
+from assay.zoo.whisper import detokenized, spectrogram, suppressed, vocabulary
 
-JFK = Path(__file__).parents[2] / ".assets" / "speech" / "jfk.wav"
 SAID = {
     "beckett": "Ever tried ever failed. No matter try again. Fail again. Fail better.",
     "jfk": "And so my fellow Americans ask not what your country can do for you ask what you can do for your country.",
@@ -85,11 +84,9 @@ class Greedy:
 
 @pytest.mark.parametrize("name", SAID)
 def test_the_model_of_a_card_hears_what_is_said(library: Library, name: str) -> None:
-    clip = JFK if name == "jfk" else clip_path()
-    if not clip.exists():
-        pytest.skip(f"there is no {clip.name} among the assets")
+    clip = CLIPS[name]()
     generator = Generator(tiny(), 448, SessionOptions(target="ttnn,cpu"))
-    heard = generator.encode({"input_features": log_mel(read_speech(clip))[None]})
+    heard = generator.encode({"input_features": spectrogram(read_speech(clip))[None]})
     tokens = generator.generate(PROMPT, 40, END, heard, Greedy())
     assert detokenized(tuple(tokens)).strip().replace(",", "") == SAID[name]
     assert len(generator.sessions) == 3, "one listens, one takes the first tokens, one every later token"
