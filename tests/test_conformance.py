@@ -250,6 +250,9 @@ def test_the_page_and_the_readme_are_written(tmp_path: Path) -> None:
     readme.write_text(f"top\n{begin}\nold\n{end}\nrest\n")
     for _ in range(2):
         write_page(tmp_path / "docs" / "conformance.md", outcome(), "assay conformance")
+    before = readme.read_text()
+    write_page(tmp_path / "build" / "conformance.md", ConformanceRun({}), "assay conformance")
+    assert readme.read_text() == before, "a page elsewhere is nobody's business"
     text = readme.read_text()
     assert text.startswith("top\n")
     assert text.endswith("rest\n")

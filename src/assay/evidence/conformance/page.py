@@ -16,6 +16,7 @@ from assay.evidence.marks import has_place, put_between
 
 _BEGIN = "<!-- conformance: begin (written by `assay conformance`) -->"
 _END = "<!-- conformance: end -->"
+_PAGE = ("docs", "conformance.md")
 _INTRODUCTION = """\
 # Conformance
 
@@ -28,11 +29,12 @@ This page is generated: do not edit it.
 
 
 def write_page(path: Path, outcome: ConformanceRun, command: str) -> None:
-    """Write the page, and the table of counts into the README beside its folder if that has a place for it."""
+    """Write the page; the project's own, docs/conformance.md, also as a table of counts into the README."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page(outcome, command), encoding="utf-8")
+    *_, folder, name = path.resolve().parts
     readme = path.resolve().parent.parent / "README.md"
-    if has_place(readme, _BEGIN, _END):
+    if (folder, name) == _PAGE and has_place(readme, _BEGIN, _END):
         put_between(readme, _BEGIN, _END, counts_table(outcome))
 
 
