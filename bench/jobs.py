@@ -29,6 +29,8 @@ from assay.processes import Worker, WorkerFailed, WorkerLimits
 FOLDER = Path(__file__).parent / "peers"
 OURS = "assay"
 LIMITS = WorkerLimits(start=600, seconds=600)
+UNITS = {"memory": (1.0, "×")}
+"""Of figures that are no times: the factor and the sign to print them with."""
 
 
 class Contest(NamedTuple):
@@ -41,7 +43,7 @@ class Contest(NamedTuple):
 
 class Entry(NamedTuple):
     """Who takes part in a contest. `service` is a function in a file of bench/peers: it is given the materials, and
-    gives the handler of cases, which replies with `seconds` (figures by name) and `text`."""
+    gives the handler of cases, which replies with `figures` by name (times in seconds) and `text`."""
 
     contest: str
     name: str
@@ -112,14 +114,17 @@ def _measured(workers: Mapping[str, Worker], request: Any, rounds: int) -> dict[
 
 def _show(contest: str, case: str, replies: Mapping[str, list[dict[str, Any]]]) -> None:
     medians = {
-        who: {figure: statistics.median(each["seconds"][figure] for each in given) for figure in given[0]["seconds"]}
+        who: {figure: statistics.median(each["figures"][figure] for each in given) for figure in given[0]["figures"]}
         for who, given in replies.items()
     }
     for figure in dict.fromkeys(figure for own in medians.values() for figure in own):
         ours = medians.get(OURS, {}).get(figure)
+        factor, unit = UNITS.get(figure, (1e3, "ms"))
         for who, own in medians.items():
             ratio = f"{own[figure] / ours:7.2f}" if ours else f"{'':7}"
-            print(f"{contest:11} {case:12} {figure:8} {who:15} {own[figure] * 1e3:10.1f} ms {ratio}", flush=True)
+            print(
+                f"{contest:11} {case:12} {figure:8} {who:15} {own[figure] * factor:10.1f} {unit:2} {ratio}", flush=True
+            )
     for text in dict.fromkeys(given[-1]["text"] for given in replies.values()):
         told = [who for who, given in replies.items() if given[-1]["text"] == text]
         print(f"    {', '.join(told)}: {text[:200]!r}", flush=True)

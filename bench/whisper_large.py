@@ -1,7 +1,7 @@
-"""distil-large-v3 by its configuration, in bf16 with random weights: 100 steps of the decoder, one program.
+"""distil-large-v3 by its configuration, in bf16 with random weights: 100 steps of the decoder.
 
-Shows how long reading, listening to 30 s of sound, the first step and the others take, the memory of the process beside
-the size of the weights, and how many programs there are of the decoder.
+Shows how long reading, listening to 30 s of sound, the first step and the others take, and the memory of the process
+beside the size of the weights.
 
     python bench/whisper_large.py [--steps N] [--target TARGET] [--layers N]
 """

@@ -68,7 +68,7 @@ def _from_start(service: str, path: str) -> dict[str, float]:
     started = time.time()
     told = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()[-1])
     size = Path(path).stat().st_size
-    return {"start": told["first"] - started, "memory": told["resident"] / size / 1e3}
+    return {"start": told["first"] - started, "memory": told["resident"] / size}
 
 
 def _handler(open_model: Callable[[str], Callable[..., dict[str, Any]]], service: str, given: Mapping[str, Any]) -> Any:
@@ -80,7 +80,7 @@ def _handler(open_model: Callable[[str], Callable[..., dict[str, Any]]], service
         if form not in models:
             models[form] = open_model(given[form])
         found = models[form](request["prompt"], request["most"])
-        return {**found, "seconds": {**found["seconds"], **_from_start(service, given[form])}}
+        return {**found, "figures": {**found["figures"], **_from_start(service, given[form])}}
 
     return handle
 
@@ -99,7 +99,7 @@ def _open_assay(path: str) -> Callable[..., dict[str, Any]]:
     def write(prompt: str, most: int) -> dict[str, Any]:
         found = writer(prompt, Sampling(most=most), stop_tokens=())
         step = (found.seconds - found.first_seconds) / max(len(found.tokens) - 1, 1)
-        return {"seconds": {"prompt": found.first_seconds, "token": step, "all": found.seconds}, "text": found.text}
+        return {"figures": {"prompt": found.first_seconds, "token": step, "all": found.seconds}, "text": found.text}
 
     return write
 
@@ -132,7 +132,7 @@ def _open_llama(path: str) -> Callable[..., dict[str, Any]]:
                 break
         seconds = time.perf_counter() - started
         step = (seconds - first) / max(len(made) - 1, 1)
-        return {"seconds": {"prompt": first, "token": step, "all": seconds}, "text": "".join(pieces)}
+        return {"figures": {"prompt": first, "token": step, "all": seconds}, "text": "".join(pieces)}
 
     return write
 

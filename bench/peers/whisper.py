@@ -58,7 +58,7 @@ def _hearing(given: Mapping[str, Any], hear: Callable[[Array, int], str]) -> Cal
         started, worked = time.perf_counter(), time.process_time()
         text = hear(sound, request["beams"])
         seconds = {"all": time.perf_counter() - started, "cpu": time.process_time() - worked}
-        return {"seconds": seconds, "text": " ".join(text.split())}
+        return {"figures": seconds, "text": " ".join(text.split())}
 
     return handle
 
