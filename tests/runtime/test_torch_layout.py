@@ -278,6 +278,16 @@ def test_results_of_one_operand_lie_as_eagers_do(order: str, dtype: torch.dtype)
     assert not wrong
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_a_relu_with_random_slopes_lies_plainly(training: bool, target_name: str) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.rrelu(x, training=training)
+
+    x = SINGLE_ORDERS["turned"](torch.float32)
+    found = torch.compile(function, backend="assay", options={"target": target_name, "cache": False})(x)
+    assert strides(found) == strides(function(x))
+
+
 def takes_one(op: Any, x: torch.Tensor) -> bool:
     """Whether an op needs nothing beside the tensor."""
     try:

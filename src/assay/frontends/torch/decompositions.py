@@ -125,6 +125,9 @@ ELEMENTWISE = (
 ELEMENTWISE_AFTER_PLAIN = (torch.ops.aten.pow.Scalar, torch.ops.aten.ldexp.Tensor)
 """The same, of which eager first makes a plain tensor of the last operand."""
 
+PLAIN_RESULTS = (torch.ops.aten.rrelu.default,)
+"""Elementwise ops that torch makes of others, whose results lie plainly in eager, whatever the order of their input."""
+
 PLAIN_OF_COMPLEX = (torch.ops.aten.angle.default,)
 """Elementwise ops whose results of complex numbers lie plainly in eager, whatever the order of these."""
 
@@ -227,19 +230,32 @@ def laid_out_batch_norms() -> Generator[None]:
         result = run_composite(overload, x, *args, **kwargs)
         return result.contiguous(memory_format=suggest_memory_format(x))
 
-    with changed_kernels({overload: lambda kernels: {**kernels, AUTOGRAD: batch_norm, COMPOSITE: batch_norm}}):
+    with changed_kernels({overload: partial(_as_composite, batch_norm)}):
         yield
 
 
 @contextmanager
 def laid_out_elementwise() -> Generator[None]:
     """Inside, results of the ops in `ELEMENTWISE` and `ELEMENTWISE_AFTER_PLAIN` lie in memory as eager's do: in the
-    order of their operands. So do those in `PLAIN_OF_COMPLEX`."""
+    order of their operands. So do those in `PLAIN_OF_COMPLEX` and `PLAIN_RESULTS`."""
     rules = {each: _laid_out(each) for each in _overloads(*ELEMENTWISE) if not schema_of(each).is_mutable}
     rules |= {each: _laid_out(each, after_plain=True) for each in ELEMENTWISE_AFTER_PLAIN}
     rules |= {each: _plain_of_complex(each) for each in PLAIN_OF_COMPLEX}
-    with changed_kernels({each: partial(_with_rule, rule) for each, rule in rules.items()}):
+    changes = {each: partial(_with_rule, rule) for each, rule in rules.items()}
+    changes |= {each: partial(_as_composite, _plain(each)) for each in PLAIN_RESULTS}
+    with changed_kernels(changes):
         yield
+
+
+def _as_composite(rule: Callable[..., Any], kernels: Kernels) -> Kernels:
+    return {**kernels, AUTOGRAD: rule, COMPOSITE: rule}
+
+
+def _plain(overload: Any) -> Callable[..., Any]:
+    def plain(*args: Any, **kwargs: Any) -> torch.Tensor:
+        return run_composite(overload, *args, **kwargs).contiguous()
+
+    return plain
 
 
 def _laid_out(overload: Any, *, after_plain: bool = False) -> Callable[..., Any]:
