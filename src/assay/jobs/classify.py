@@ -24,7 +24,7 @@ _FILTERS = {1: "lanczos", 2: "bilinear", 3: "bicubic"}
 
 
 @dataclass(frozen=True)
-class Seeing:
+class ImageReading:
     """What becomes of an image before a model sees it: the size it is brought to, or its shortest edge; what is cut out
     of it; the factor of its levels; what is taken from each colour and what that is divided by."""
 
@@ -37,10 +37,10 @@ class Seeing:
     deviation: tuple[float, ...] = (0.5, 0.5, 0.5)
 
 
-def seeing_of(told: Mapping[str, Any], edge: int) -> Seeing:
+def seeing_of(told: Mapping[str, Any], edge: int) -> ImageReading:
     """What a `preprocessor_config.json` says, for a model that takes squares of this edge. ImportFailed if that is not
     to be understood."""
-    usual = Seeing()
+    usual = ImageReading()
     size = _size(told.get("size", edge)) if told.get("do_resize", True) else {}
     crop = _size(told.get("crop_size", edge)) if told.get("do_center_crop") else {}
     filtered = told.get("resample", 2)
@@ -48,7 +48,7 @@ def seeing_of(told: Mapping[str, Any], edge: int) -> Seeing:
         raise ImportFailed(f"images are resized by the filter {filtered}", hint=f"known are {sorted(_FILTERS)}")
     even = told.get("do_normalize", True)
     mean, deviation = (_colours(told.get(name), even) for name in ("image_mean", "image_std"))
-    return Seeing(
+    return ImageReading(
         size=(size["height"], size["width"]) if "height" in size else (),
         shortest=size.get("shortest_edge", 0),
         filter=_FILTERS[filtered],
@@ -77,7 +77,7 @@ def _colours(told: Any, wanted: bool) -> tuple[float, ...]:
     return tuple(float(each) for each in values)
 
 
-def _seen(b: JobBuilder, seeing: Seeing, dtype: DType) -> Value:
+def _seen(b: JobBuilder, seeing: ImageReading, dtype: DType) -> Value:
     """The image as a model takes it: (1, 3, height, width)."""
     pixels = b.op("read_image", b.taken("image", LinkType("image")))[0]
     if seeing.size or seeing.shortest:
@@ -92,7 +92,12 @@ def _seen(b: JobBuilder, seeing: Seeing, dtype: DType) -> Value:
 
 
 def image_job(
-    model: str, kinds: Sequence[str], logits: int, labels: Sequence[str], seeing: Seeing, dtype: DType = dtypes.f32
+    model: str,
+    kinds: Sequence[str],
+    logits: int,
+    labels: Sequence[str],
+    seeing: ImageReading,
+    dtype: DType = dtypes.f32,
 ) -> JobGraph:
     """The job for an encoder of images with classes, by its hash; `kinds` are the types of what it gives, of which
     `logits` is the place of the scores. It takes `image`, and gives `labels`, best first, and their `odds`."""
@@ -124,7 +129,7 @@ def described_job(
     models: tuple[str, str],
     tokenizer: str,
     kinds: tuple[Sequence[str], Sequence[str]],
-    seeing: Seeing,
+    seeing: ImageReading,
     *,
     scale: float,
     longest: int,
