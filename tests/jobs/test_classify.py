@@ -16,7 +16,6 @@ PIL = pytest.importorskip("PIL.Image")
 from jobs.small_models import byte_tokenizer, save_text_classifier  # noqa: E402
 
 import assay  # noqa: E402
-from assay.cli import main  # noqa: E402
 from assay.errors import AssayError, BadArgument, FileMissing, ImportFailed, LimitExceeded  # noqa: E402
 from assay.ir.dtypes import Array  # noqa: E402
 from assay.jobs.classify import seeing_of  # noqa: E402
@@ -223,17 +222,6 @@ def test_images_by_descriptions(clip: Path) -> None:
 
 
 # --- the command
-
-
-@pytest.fixture
-def call(capfd: pytest.CaptureFixture[str]) -> Any:
-    def run(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stopped:
-            main([str(argument) for argument in arguments])
-        printed = capfd.readouterr()
-        return int(stopped.value.code or 0), printed.out, printed.err
-
-    return run
 
 
 def test_the_command(vit: Path, clip: Path, call: Any, tmp_path: Path) -> None:

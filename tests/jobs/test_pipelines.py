@@ -14,7 +14,6 @@ transformers = pytest.importorskip("transformers")
 from jobs.small_models import TINY_LLAMA, save_writer  # noqa: E402
 
 import assay  # noqa: E402
-from assay.cli import main  # noqa: E402
 from assay.errors import BadArgument, FileMissing  # noqa: E402
 from assay.jobs.generate import Sampling  # noqa: E402
 from assay.jobs.job import read_job  # noqa: E402
@@ -86,17 +85,6 @@ def test_what_cannot_be_opened_is_said(folders: dict[str, Path], tmp_path: Path)
 
 
 # --- commands
-
-
-@pytest.fixture
-def call(capfd: pytest.CaptureFixture[str]) -> Any:
-    def run(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stopped:
-            main([str(argument) for argument in arguments])
-        printed = capfd.readouterr()
-        return int(stopped.value.code or 0), printed.out, printed.err
-
-    return run
 
 
 def test_generate_writes_and_compares(folders: dict[str, Path], call: Any, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from jobs.small_models import save_speech_writer  # noqa: E402
 from transformers.generation.logits_process import WhisperTimeStampLogitsProcessor  # noqa: E402
 
 import assay  # noqa: E402
-from assay.cli import main  # noqa: E402
 from assay.errors import AssayError, BadArgument, FileMissing, RunStopped  # noqa: E402
 from assay.ir.dtypes import Array  # noqa: E402
 from assay.jobs.definitions.speech import compression, continued, log_odds, phrases, speech_rules  # noqa: E402
@@ -338,17 +337,6 @@ def test_forms_of_subtitles() -> None:
         "WEBVTT\n\n01:01:01.500 --> 01:01:02.046\none -> two three\n\n"
     )
     assert json.loads(FORMS["json"].phrase(1, phrase))["start"] == 3661.5
-
-
-@pytest.fixture
-def call(capfd: pytest.CaptureFixture[str]) -> Any:
-    def run(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stopped:
-            main([str(argument) for argument in arguments])
-        printed = capfd.readouterr()
-        return int(stopped.value.code or 0), printed.out, printed.err
-
-    return run
 
 
 class _Input:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from assay.ir import dtypes
-from assay.ir.dims import floordiv
+from assay.ir.dims import UNKNOWN, floordiv
 from assay.ir.dtypes import Array, DType
 from assay.ir.facts import Fact
-from assay.ir.types import Shape
+from assay.ir.types import Shape, TensorType
 from assay.ops.block_formats import BLOCK_FORMATS, Bits, BlockFormat, BlockScaling
 from assay.ops.conditions import differ
-from assay.ops.registry import Compute, Sample, op
-from assay.ops.samples import Rng
+from assay.ops.registry import Compute, OpDef, Registry, Sample, Tolerance, op
+from assay.ops.samples import Rng, draw, listed
 
 if TYPE_CHECKING:
     from assay.ops.builder import Builder
@@ -165,3 +165,51 @@ def block_dequantize(blocks: Array, *, format: str) -> Array:
     """The elements (…, elements) of rows of quantised blocks (…, bytes), as GGUF files hold them. `format` is one of
     Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K and Q6_K. Weights may stay packed where they are read."""
     return block_format(format).dequantized(blocks)
+
+
+# --- products with blocks, which targets own that read them as they are
+
+
+def _product_shape(x: Fact, blocks: Fact, *, format: str) -> list[Shape]:
+    if blocks.shape is not None and len(blocks.shape) != 2:
+        raise ValueError("the blocks of a matrix have two axes")
+    (matrix,) = block_dequantize.infer([blocks], {"format": format})
+    assert isinstance(matrix, TensorType)
+    if x.shape is None:
+        return [None]
+    if not x.shape:
+        raise ValueError("a matrix product needs operands of rank one or more")
+    if matrix.shape is not None and differ(x.shape[-1], matrix.shape[-1]):
+        raise ValueError(f"{x.shape[-1]} columns do not fit rows of {matrix.shape[-1]} elements")
+    return [(*x.shape[:-1], UNKNOWN if matrix.shape is None else matrix.shape[0])]
+
+
+def _product_parts(b: Builder, x: Any, blocks: Any, *, format: str) -> Any:
+    return b.matmul(x, b.transpose(b.block_dequantize(blocks, format=format), perm=(1, 0)))
+
+
+def define_matmul_blocks(into: Registry, *sizes: tuple[tuple[int, ...], int]) -> OpDef:
+    """Define the product with blocks as an op of a target. Its samples have these leading sizes of x and rows."""
+
+    def samples(rng: Rng, dtype: DType) -> Iterable[tuple[Any, ...]]:
+        for form in BLOCK_FORMATS.values():
+            for lead, rows in sizes:
+                blocks = drawn_blocks(rng, form, rows, 2)
+                yield draw(rng, dtype, (*lead, 2 * form.elements)), blocks, {"format": form.name}
+
+    @op(
+        "T, Q -> T",
+        into=into,
+        T=(dtypes.f32,),
+        Q=(dtypes.u8,),
+        shape=_product_shape,
+        parts=_product_parts,
+        compute=Compute.WIDE,
+        tolerance=Tolerance.ACCUMULATED,
+        samples=listed(samples),
+    )
+    def matmul_blocks(x: Array, blocks: Array, *, format: str) -> Array:
+        """`matmul` of x with the transpose of the matrix whose rows are quantised `blocks`, which stay packed."""
+        return np.matmul(x, block_format(format).dequantized(blocks).astype(x.dtype).T)
+
+    return matmul_blocks

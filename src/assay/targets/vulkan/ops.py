@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from assay.ir.dims import UNKNOWN
 from assay.ir.dtypes import Array, DType, f32, i8, i32, u8
 from assay.ir.facts import Fact
 from assay.ir.types import Shape, TensorType
-from assay.ops.block_formats import BLOCK_FORMATS
-from assay.ops.conditions import differ
-from assay.ops.definitions.blocks import block_dequantize, block_format, drawn_blocks
+from assay.ops.definitions.blocks import define_matmul_blocks
 from assay.ops.definitions.linear import matmul
 from assay.ops.registry import OPS, Compute, Tolerance, op
 from assay.ops.samples import Rng, draw, listed
@@ -23,45 +20,7 @@ if TYPE_CHECKING:
 VULKAN_OPS = OPS.owned_by("vulkan")
 
 
-def _blocks_shape(x: Fact, blocks: Fact, *, format: str) -> list[Shape]:
-    (matrix,) = block_dequantize.infer([blocks], {"format": format})
-    assert isinstance(matrix, TensorType)
-    if blocks.shape is not None and len(blocks.shape) != 2:
-        raise ValueError("the blocks of a matrix have two axes")
-    if x.shape is None:
-        return [None]
-    if not x.shape:
-        raise ValueError("a matrix product needs operands of rank one or more")
-    if matrix.shape is not None and differ(x.shape[-1], matrix.shape[-1]):
-        raise ValueError(f"{x.shape[-1]} columns do not fit rows of {matrix.shape[-1]} elements")
-    return [(*x.shape[:-1], UNKNOWN if matrix.shape is None else matrix.shape[0])]
-
-
-def _blocks_parts(b: Builder, x: Any, blocks: Any, *, format: str) -> Any:
-    return b.matmul(x, b.transpose(b.block_dequantize(blocks, format=format), perm=(1, 0)))
-
-
-def _blocks_samples(rng: Rng, dtype: DType) -> Any:
-    for form in BLOCK_FORMATS.values():
-        for lead, columns in (((3,), 5), ((), 17), ((2, 5), 2), ((40,), 9)):
-            blocks = drawn_blocks(rng, form, columns, 2)
-            yield draw(rng, dtype, (*lead, 2 * form.elements)), blocks, {"format": form.name}
-
-
-@op(
-    "T, Q -> T",
-    into=VULKAN_OPS,
-    T=(f32,),
-    Q=(u8,),
-    shape=_blocks_shape,
-    parts=_blocks_parts,
-    compute=Compute.WIDE,
-    tolerance=Tolerance.ACCUMULATED,
-    samples=listed(_blocks_samples),
-)
-def matmul_blocks(x: Array, blocks: Array, *, format: str) -> Array:
-    """`matmul` of x with the transpose of the matrix whose rows are quantised `blocks`, which stay packed."""
-    return np.matmul(x, block_format(format).dequantized(blocks).astype(x.dtype).T)
+matmul_blocks = define_matmul_blocks(VULKAN_OPS, ((3,), 5), ((), 17), ((2, 5), 2), ((40,), 9))
 
 
 def _bytes_shape(x: Fact, q: Fact) -> list[Shape]:
