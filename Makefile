@@ -1,13 +1,16 @@
 # Every chore of the project. `make` alone lists the targets.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv assets onnxmodels torch zoo peers ttnn vulkan vulkanchecks lint test sanitize demo fuzz mutate bench onnxbench conformance opinfo sweep report lock clean
+.PHONY: help venv assets onnxmodels torch zoo peers ttnn visualizer vulkan vulkanchecks lint test slowtest sanitize demo fuzz mutate bench onnxbench conformance opinfo sweep report lock clean
 MAKEFLAGS += --no-print-directory
+# With it, each of the many processes of a test run would compile all sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 TTNN   := .venv-ttnn
+SEEING := .venv-visualizer
 # What is installed into the venv, in this order.
 LOCKS  := requirements/lock.txt requirements/models.txt
 # More options for the tool behind a target: make test ARGS="-k dims".
@@ -69,6 +72,14 @@ $(TTNN)/.stamp: requirements/ttnn.txt tools/find_python.py
 	@$(TTNN)/bin/python -m pip --disable-pip-version-check -qq install --no-deps --require-hashes -r $<
 	@touch $@
 
+# It wants other versions of packages than the rest, so it gets a venv of its own.
+visualizer: $(SEEING)/.stamp ## install Tenstorrent's ttnn-visualizer into .venv-visualizer, for a test of reports
+$(SEEING)/.stamp: requirements/visualizer.txt
+	@echo "visualizer: installing into $(SEEING)"
+	@test -x $(SEEING)/bin/python || $(PYTHON) -m venv $(SEEING)
+	@$(SEEING)/bin/python -m pip --disable-pip-version-check -qq install --no-deps --require-hashes -r $<
+	@touch $@
+
 # Driver (lavapipe runs on the processor), loader, validation layers, spirv-val, and the headers that a test compares with.
 VULKAN := mesa-vulkan-drivers libvulkan1 libvulkan-dev vulkan-validationlayers spirv-tools
 vulkan: ## install a Vulkan driver, the loader and what checks the target vulkan, by apt-get: needs root on Debian or Ubuntu
@@ -82,23 +93,26 @@ vulkan: ## install a Vulkan driver, the loader and what checks the target vulkan
 PROFILES := no-f64,no-i64,subgroup=32,groups=16,push=128 no-8bit,no-16bit,no-subgroups,no-addresses staged,addresses,subgroup=64,push=16,groups=2
 vulkanchecks: venv torch ## the suites on Vulkan under the validation layer, then as on three poorer devices (an hour)
 	@ASSAY_VULKAN_VALIDATION=1 VK_LAYER_ENABLES=VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT LP_NUM_THREADS=0 \
-		$(BIN)/python -m pytest -n auto tests/suites -k vulkan $(ARGS)
+		$(BIN)/python -m pytest -n auto -m "" tests/suites -k vulkan $(ARGS)
 	@set -e; for profile in $(PROFILES); do echo "vulkanchecks: $$profile"; \
-		ASSAY_VULKAN_RESTRICT=$$profile LP_NUM_THREADS=0 $(BIN)/python -m pytest -n auto tests/suites -k vulkan $(ARGS); done
+		ASSAY_VULKAN_RESTRICT=$$profile LP_NUM_THREADS=0 $(BIN)/python -m pytest -n auto -m "" tests/suites -k vulkan $(ARGS); done
 
 lint: venv torch ## ruff and pyright
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/pyright --warnings
 
-test: venv torch zoo assets lint ## lint, then every test
+test: venv torch zoo assets lint ## lint, then every test that is not slow
 	@$(MAKE) ttnn || echo "test: without ttnn, the tests that need it are skipped"
 	@$(BIN)/python -m pytest -n auto $(ARGS)
+
+slowtest: venv torch zoo assets ## the tests that `make test` leaves out, as they take long (half an hour)
+	@$(BIN)/python -m pytest -n auto -m slow $(ARGS)
 
 sanitize: venv torch ## the derived suites of the native target under the address sanitizer; findings go to build/asan.*
 	@mkdir -p build
 	@LD_PRELOAD="$$(cc -print-file-name=libasan.so)" ASAN_OPTIONS=detect_leaks=0:log_path=build/asan \
-		ASSAY_CFLAGS="-fsanitize=address -fno-omit-frame-pointer -O1" $(BIN)/python -m pytest -n auto tests/targets tests/suites $(ARGS)
+		ASSAY_CFLAGS="-fsanitize=address -fno-omit-frame-pointer -O1" $(BIN)/python -m pytest -n auto -m "" tests/targets tests/suites $(ARGS)
 
 demo: venv torch ## a first look at what Assay does: speech to text, where each op ran, how near eager is
 	@$(BIN)/python -m assay.cli transcribe beckett --explain --compare-with eager $(ARGS)

@@ -4,7 +4,7 @@ Everybody sits in a process of its own, with the Python that has its package, an
 round; a figure is the median over the rounds. *Ratio* is the time of the other engine ÷ Assay's: above 1, Assay is
 faster. Who lacks a package is left out, and that is said.
 
-    python bench/jobs.py [CONTEST ...] [--rounds N] [--python PATH]
+    python bench/jobs.py [CONTEST ...] [--case CASE ...] [--rounds N] [--python PATH]
 
 `PATH` is an interpreter that has the other engines (a venv of its own; by default this one). A further engine is a
 function in a file of bench/peers and an entry in `ENTRIES`.
@@ -17,7 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,16 +29,17 @@ from assay.processes import Worker, WorkerFailed, WorkerLimits
 FOLDER = Path(__file__).parent / "peers"
 OURS = "assay"
 LIMITS = WorkerLimits(start=600, seconds=600)
-UNITS = {"memory": (1.0, "×")}
+UNITS = {"memory": (1.0, "×"), "wrong words": (100.0, "%")}
 """Of figures that are no times: the factor and the sign to print them with."""
 
 
 class Contest(NamedTuple):
     """What is done: `materials` puts files that everybody reads into a folder and tells where they are; `cases` are
-    requests by name."""
+    requests by name. `judged` gives figures of a text that was made for a request, none if it is not looked at."""
 
     materials: Callable[[Path], dict[str, Any]]
     cases: Callable[[], dict[str, Any]]
+    judged: Callable[[Any, str], dict[str, float]] = lambda request, text: {}
 
 
 class Entry(NamedTuple):
@@ -52,7 +53,7 @@ class Entry(NamedTuple):
 
 
 CONTESTS: Mapping[str, Contest] = {
-    "transcribe": Contest(whisper.materials, whisper.cases),
+    "transcribe": Contest(whisper.materials, whisper.cases, whisper.judged),
     "generate": Contest(llama.materials, llama.cases),
 }
 
@@ -77,8 +78,8 @@ def _has(python: str, package: str) -> bool:
     return subprocess.run([python, "-c", f"import {package}"], capture_output=True, check=False).returncode == 0
 
 
-def run_contest(name: str, rounds: int, python: str) -> None:
-    """Run a contest, and print a line for each case and figure."""
+def run_contest(name: str, chosen: Collection[str], rounds: int, python: str) -> None:
+    """Run the chosen cases of a contest, all if none is, and print a line for each case and figure."""
     contest = CONTESTS[name]
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -90,7 +91,9 @@ def run_contest(name: str, rounds: int, python: str) -> None:
         workers = {who: worker for who, worker in found.items() if worker is not None}
         try:
             for case, request in contest.cases().items():
-                _show(name, case, _measured(workers, request, rounds))
+                if case in (chosen or [case]):
+                    replies = _measured(workers, request, rounds)
+                    _show(name, case, replies, lambda text, request=request: contest.judged(request, text))
         finally:
             for worker in workers.values():
                 worker.close()
@@ -112,9 +115,12 @@ def _measured(workers: Mapping[str, Worker], request: Any, rounds: int) -> dict[
     return replies
 
 
-def _show(contest: str, case: str, replies: Mapping[str, list[dict[str, Any]]]) -> None:
+def _show(
+    contest: str, case: str, replies: Mapping[str, list[dict[str, Any]]], judged: Callable[[str], dict[str, float]]
+) -> None:
     medians = {
         who: {figure: statistics.median(each["figures"][figure] for each in given) for figure in given[0]["figures"]}
+        | judged(given[-1]["text"])
         for who, given in replies.items()
     }
     for figure in dict.fromkeys(figure for own in medians.values() for figure in own):
@@ -123,7 +129,7 @@ def _show(contest: str, case: str, replies: Mapping[str, list[dict[str, Any]]]) 
         for who, own in medians.items():
             ratio = f"{own[figure] / ours:7.2f}" if ours else f"{'':7}"
             print(
-                f"{contest:11} {case:12} {figure:8} {who:15} {own[figure] * factor:10.1f} {unit:2} {ratio}", flush=True
+                f"{contest:11} {case:19} {figure:11} {who:15} {own[figure] * factor:10.1f} {unit:2} {ratio}", flush=True
             )
     for text in dict.fromkeys(given[-1]["text"] for given in replies.values()):
         told = [who for who, given in replies.items() if given[-1]["text"] == text]
@@ -134,11 +140,12 @@ def main() -> None:
     """Run the contests that were named, else all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("contests", nargs="*", choices=[*CONTESTS, []], default=[])
+    parser.add_argument("--case", action="append", default=[], dest="cases")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--python", default=sys.executable)
     options = parser.parse_args()
     for name in options.contests or CONTESTS:
-        run_contest(name, options.rounds, options.python)
+        run_contest(name, options.cases, options.rounds, options.python)
 
 
 if __name__ == "__main__":

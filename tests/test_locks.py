@@ -51,9 +51,21 @@ def installed(names: tuple[str, ...], python: str, system: str) -> dict[str, str
         (GROUPS["models"], ("models",)),
         (GROUPS["onnx-models"], ("onnx-models",)),
         (GROUPS["zoo"], ("zoo",)),
+        (GROUPS["visualizer"], ("visualizer",)),
         (EXTRAS["zoo"], ("torch", "zoo")),
     ],
-    ids=["base", "dev", "torch", "torch for CPUs", "peers", "models", "ONNX models", "zoo", "zoo for users"],
+    ids=[
+        "base",
+        "dev",
+        "torch",
+        "torch for CPUs",
+        "peers",
+        "models",
+        "ONNX models",
+        "zoo",
+        "visualizer",
+        "zoo for users",
+    ],
 )
 def test_what_is_asked_for_is_locked(asked: list[str], names: tuple[str, ...], python: str, system: str) -> None:
     versions = installed(names, python, system)

@@ -8,6 +8,7 @@ models.txt       the pins of the group models alone, because what they depend on
 zoo.txt          the pins of the group zoo alone, as for models
 onnx-models.txt  those of the group onnx-models
 ttnn.txt         those of the group ttnn, for Python 3.10 and 3.12
+visualizer.txt   resolved: the group visualizer by itself
 
 Every file holds exact versions for every Python that the project supports, the hashes of their wheels and sdists for
 all platforms, and no address. Versions stay as they are while pyproject.toml allows; `--upgrade` takes the newest.
@@ -88,6 +89,7 @@ def main() -> None:
     write("models.txt", locked(groups["models"], "--no-deps"))
     write("onnx-models.txt", locked(groups["onnx-models"], "--no-deps"))
     write("ttnn.txt", locked(groups["ttnn"], "--no-deps", python="3.10"))
+    write("visualizer.txt", locked(groups["visualizer"]))
     write("zoo.txt", with_builds(locked(groups["zoo"], "--no-deps"), cpu_builds()))
 
     wanted = [each for name in ("onnx", "report", "server", "ray") for each in extras[name]]

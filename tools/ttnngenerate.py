@@ -3,7 +3,8 @@
     python tools/ttnngenerate.py MODEL [--steps 100] [--weights bfloat8_b]
 
 MODEL is one of the zoo's (Hugging Face's, with or without an encoder), in its full size and bfloat16. Weights are
-allocated, not filled, and nothing is computed: a program takes the prompt, one every later token.
+allocated, not filled, and nothing is computed: a program takes the prompt, one every later token. All are on the card
+at the same time, with one copy of the weights.
 """
 
 from __future__ import annotations

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from assay.ops import CORE
+from assay.targets.ttnn.cards import CARDS, Card
 from assay.targets.ttnn.library import Library, open_library
 from assay.targets.ttnn.plan import TILE
-from assay.targets.ttnn.probing import FORMATS, RULES, answers, refused
+from assay.targets.ttnn.probing import FORMATS, RULES, answers, exchange_axes, exchanges, refused
+from assay.targets.ttnn.rows.collectives import COLLECTIVES
 from assay.targets.ttnn.table import TABLE, OpRow
 
 PATH = Path(__file__).parent.parent / "docs" / "ttnn-ops.md"
@@ -25,6 +29,14 @@ the library says if they come in another dtype or layout: yes, or the number of 
 taken.
 """
 
+BETWEEN = [
+    "",
+    "## Between chips",
+    "",
+    "What chips exchange if they share linear layers (`ASSAY_TTNN_PARALLEL=tensor`), asked on mocks of several chips.",
+    "",
+]
+
 
 def table(library: Library) -> str:
     """The text of the page."""
@@ -33,10 +45,15 @@ def table(library: Library) -> str:
     lines = [HEAD.format(version=library.about().version, card=library.mock.name)]
     lines += [f"| op | calls | operands | layout | {' | '.join(names)} |", f"|{'---|' * (4 + len(names))}"]
     for op, row in sorted(TABLE.rows.items()):
-        said = [
-            f"[{words.setdefault(text, len(words) + 1)}]" if text else "yes" for text in answers(op, library).values()
-        ]
-        lines.append(f"| `{op}` | {_calls(row)} | {_kinds(row)} | {_layout(row)} | {' | '.join(said)} |")
+        said = _said(answers(op, library), words)
+        lines.append(f"| `{op}` | {_calls(row)} | {_kinds(row)} | {_layout(row)} | {said} |")
+    lines += [*BETWEEN, f"| op | card | along | calls | {' | '.join(names)} |", f"|{'---|' * (4 + len(names))}"]
+    lines += [
+        _between(op, axis, card, words)
+        for op in COLLECTIVES.rows
+        for card in CARDS.values()
+        for axis in exchange_axes(card)
+    ]
     lines += ["", "## What it says", "", *(f"{number}. {text}" for text, number in words.items())]
     lines += [
         "",
@@ -51,6 +68,20 @@ def table(library: Library) -> str:
     lines += ["", "## Core ops without a row", "", "Composites among them are taken in parts.", ""]
     lines.append(", ".join(f"`{name}`" for name in left) + ".")
     return "\n".join(lines) + "\n"
+
+
+def _between(op: str, axis: int, card: Card, words: dict[str, int]) -> str:
+    """What chips of a card exchange along an axis of its mesh."""
+    library = open_library(card)
+    assert not isinstance(library, str)
+    along = f"{card.mesh[axis]} chips, axis {axis} of {card.mesh[0]} × {card.mesh[1]}"
+    said = _said(exchanges(op, axis, library), words)
+    return f"| `{op}` | {card.name} | {along} | {_calls(COLLECTIVES.rows[op])} | {said} |"
+
+
+def _said(found: Mapping[Any, str], words: dict[str, int]) -> str:
+    """What the library says in each format, with new words numbered."""
+    return " | ".join(f"[{words.setdefault(text, len(words) + 1)}]" if text else "yes" for text in found.values())
 
 
 def _calls(row: OpRow) -> str:

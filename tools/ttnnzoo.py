@@ -1,10 +1,11 @@
 """What becomes of the zoo on a Tenstorrent card: every model put to the library, op by op.
 
-    python tools/ttnnzoo.py --size full --out FILE [MODEL …]
+    python tools/ttnnzoo.py --size full --out FILE [--mode train] [MODEL …]
 
 Weights are allocated, not filled, and results are zeros; with `--numbers model` the device model computes them, for
 models whose sizes depend on them. FILE gets a line of JSON for each model; models that it has a line of are left out,
-so that a run can be gone on with. Of a model that dies or takes too long, the line says so.
+so that a run can be gone on with. The smallest models come first. Of a model that dies or takes too long, the line
+says so.
 """
 
 from __future__ import annotations
@@ -31,28 +32,30 @@ ATTEMPT = "runs on the target"
 
 
 def service() -> Callable[[Any, Send], Any]:
-    """Answers with what became of a model, {"model": its name, "size": …}."""
-    return lambda request, send: told(request["model"], request["size"])
+    """Answers with what became of a model, {"model": its name, "size": …, "mode": …}."""
+    return lambda request, send: told(**request)
 
 
-def told(name: str, size: Any) -> dict[str, Any]:
-    """The line of one model."""
+def told(model: str, size: Any, mode: Any) -> dict[str, Any]:
+    """The line of one model: of a call, or of a step of training up to the gradients."""
     from assay.evidence.sweep.accounts import transfers
+    from assay.evidence.sweep.subjects import Trainee
     from assay.runtime.torch.backend import Options
     from assay.runtime.torch.explain import explained
     from assay.runtime.torch.watch import CallArguments, watching
     from assay.zoo.torch import find
 
-    model = find(name)
-    if model.unavailable:
-        return {"failed": model.unavailable}
+    entry, trains = find(model), mode == "train"
+    if entry.unavailable:
+        return {"failed": entry.unavailable}
     started = time.perf_counter()
-    module = model.empty(size).eval().requires_grad_(False)
-    inputs = model.example(module, size=size)
-    options = Options(target=TARGET, frozen=True, cache=False)
+    made = entry.empty(size)
+    inputs = entry.example(made, size=size, mode=mode)
+    module = Trainee(made, entry.loss).train() if trains else made.eval().requires_grad_(False)
+    options = Options(target=TARGET, frozen=not trains, cache=False)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        with watching(module, options=options, dynamic=False, train=None, backward=False) as (seen, run):
+        with watching(module, options=options, dynamic=False, train=trains or None, backward=trains) as (seen, run):
             run(CallArguments((), inputs), fused=True)
     found = explained(seen)
     notes = [note for graph in seen.graphs for note in graph.program.notes()]
@@ -96,6 +99,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("models", nargs="*", help="only these")
     parser.add_argument("--size", choices=("small", "full"), default="small")
+    parser.add_argument("--mode", choices=("eval", "train"), default="eval")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument(
         "--numbers", choices=NUMBERS, default="none", help="who computes; what zeros lead astray needs it"
@@ -104,20 +108,22 @@ def main() -> None:
     parser.add_argument("--memory", type=float, default=18.0, help="GiB that a model may take here")
     given = parser.parse_args()
     os.environ[ENVIRONMENT] = given.numbers
-    from assay.zoo.torch import MODELS
+    from assay.zoo.torch import MODELS, find
 
     limits = WorkerLimits(seconds=given.timeout, resident=int(given.memory * 2**30))
     with Worker(f"{Path(__file__).resolve()}:service", limits=limits) as worker:
         done = lines(given.out)
-        for name in given.models or MODELS:
+        able = [name for name in MODELS if given.mode in find(name).modes]
+        for name in given.models or sorted(able, key=lambda each: find(each).count):
             if name in done:
                 continue
             try:
-                line = worker.ask({"model": name, "size": given.size}, what=name)
+                line = worker.ask({"model": name, "size": given.size, "mode": given.mode}, what=name)
             except WorkerFailed as error:
                 line = {"failed": error.message}
             with given.out.open("a") as file:
-                file.write(json.dumps({"model": name, "size": given.size, "numbers": given.numbers, **line}) + "\n")
+                about = {"model": name, "size": given.size, "mode": given.mode, "numbers": given.numbers}
+                file.write(json.dumps({**about, **line}) + "\n")
             print(name, line.get("failed") or f"{line['remaining']} of {line['aten']} left", file=sys.stderr)
     print(summary(list(lines(given.out).values())))
 

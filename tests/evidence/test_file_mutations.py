@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from assay.errors import ImportFailed, LimitExceeded
 from assay.evidence.mutate import file_kinds
 from assay.evidence.mutate.file_kinds import FILE_KINDS, MARK, FileKind
 from assay.evidence.mutate.mutations import RAW
-from assay.evidence.mutate.run import attempt_file, run_mutations
+from assay.evidence.mutate.run import MEMORY, MutantOutcome, attempt_file, checked, run_mutations
 
 KINDS = pytest.mark.parametrize("kind", FILE_KINDS.values(), ids=lambda kind: kind.name)
 
@@ -50,6 +52,31 @@ def test_a_failure_is_seen(monkeypatch: pytest.MonkeyPatch, wrong: Any) -> None:
     monkeypatch.setattr("assay.evidence.mutate.run.FILE_KINDS", {"torch": broken})
     assert attempt_file(0, "any", "torch", b"", "reference").verdict == "failed"
     assert not Path(MARK).exists()
+
+
+def busy() -> MutantOutcome:
+    end = time.process_time() + 0.2
+    while time.process_time() < end:
+        pass
+    return MutantOutcome(3, "any", "ran")
+
+
+def greedy() -> MutantOutcome:
+    np.ones(MEMORY + (64 << 20), np.uint8)
+    return MutantOutcome(3, "any", "refused", "ImportFailed")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "seconds", "said"), [(busy, 0.1, "of the processor"), (greedy, 60, "its file has 100 bytes")]
+)
+def test_what_takes_too_much_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, wrong: Any, seconds: float, said: str
+) -> None:
+    monkeypatch.setattr("assay.evidence.mutate.run.CPU_SECONDS", seconds)
+    found = checked(wrong, 100)
+    assert (found.index, found.verdict) == (3, "failed")
+    assert said in found.detail
+    assert checked(lambda: MutantOutcome(4, "any", "ran"), 100).verdict == "ran"
 
 
 def test_hostile_pickles_would_leave_their_mark() -> None:

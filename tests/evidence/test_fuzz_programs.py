@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,6 +20,7 @@ from assay.evidence.fuzz.onnx_verdict import deviating, judged_outputs, refusal_
 from assay.evidence.fuzz.report import FuzzJob
 from assay.evidence.fuzz.torch_plain import PLAIN
 from assay.evidence.fuzz.torch_program import ProgramInput, RandomProgram, Statement
+from assay.evidence.fuzz.torch_story import InParts
 from assay.evidence.fuzz.torch_verdict import TRACING_FAULTS, judge
 from assay.ops import CORE
 
@@ -158,6 +160,56 @@ def test_that_excuses_no_other_means(monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = replace(right, reference=lambda *xs, **attrs: np.nan_to_num(right.reference(*xs, **attrs), posinf=0.5))
     monkeypatch.setitem(CORE.table, "reduce_mean", wrong)
     assert judged("torch.std_mean(x0, 1)[1]", SOME_INFINITE, "reference") == "wrong"
+
+
+PARALLEL = "torch.cross(x0, x0 + 1, dim=1) != 0"
+
+
+def test_what_eager_leaves_of_products_that_cancel_is_rounding() -> None:
+    """Eager rounds one of the two products alone, and the program asks whether anything is left."""
+    assert judged(PARALLEL, "torch.randn(5, 1).expand(-1, 3)") == "pass"
+
+
+def test_that_excuses_no_other_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = CORE["sub"]
+    monkeypatch.setitem(CORE.table, "sub", replace(right, reference=lambda *xs: right.reference(*xs) + 1))
+    assert judged(PARALLEL.replace("!= 0", "> 0.5"), "torch.randn(5, 1).expand(-1, 3)", "reference") == "wrong"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x, y: torch.cross(x, y, dim=1),
+        lambda x, y: torch.linalg.cross(x, y[:1]),
+        lambda x, y: torch.addcmul(x, y, y[:1], value=0.3),
+        lambda x, y: torch.var_mean(x, (0, 1)),
+        lambda x, y: torch.std_mean(x, 1, keepdim=True),
+        lambda x, y: torch.median(x, 1, keepdim=True),
+        lambda x, y: torch.nanmedian(y, 0),
+        lambda x, y: torch.nn.functional.interpolate(x[:, None], size=5, mode="linear"),
+        lambda x, y: torch.nn.functional.interpolate(
+            x[None, None], scale_factor=(1.7, 1.2), mode="bilinear", align_corners=True
+        ),
+    ],
+)
+def test_ops_in_parts_are_the_ops(call: Callable[..., Any]) -> None:
+    x, y = torch.randn(4, 3, dtype=torch.float64), torch.randn(4, 3, dtype=torch.float64)
+    with InParts():
+        found = call(x, y)
+    torch.testing.assert_close(found, call(x, y))
+
+
+@pytest.mark.parametrize("median", ["torch.median", "torch.nanmedian"])
+def test_medians_of_elements_that_lie_over_each_other_are_those_of_a_copy(median: str) -> None:
+    """Eager reads other memory there; should it no longer do so, `_median` can go."""
+    x = torch.randn(3, 1, 5)
+    assert not torch.equal(eval(median)(x.expand(-1, 3, -1), 1)[0], x[:, 0])
+    assert judged(f"{median}(x0.expand(-1, 3, -1), 1)[0]", "torch.randn(3, 1, 5)", "cpu") == "pass"
+
+
+def test_an_infinity_stays_where_an_axis_keeps_its_size() -> None:
+    call = "torch.nn.functional.interpolate(x0, size=(5, 5), mode='bilinear')"
+    assert judged(call, "torch.randn(1, 1, 5, 8).index_fill_(3, torch.tensor([4]), torch.inf)", "cpu") == "pass"
 
 
 def test_none_excuses_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -149,10 +149,10 @@ def gpt2_graph(model: Any) -> Graph:
 WHISPER_TOKENS = ("translate", "transcribe", "startoflm", "startofprev", "nospeech", "notimestamps")
 
 
-def save_speech_writer(folder: Path, seed: int = 0, **more: Any) -> Any:
+def save_speech_writer(folder: Path, seed: int = 0, languages: Sequence[str] = ("en", "de"), **more: Any) -> Any:
     """A Whisper of transformers with random weights and a tokenizer of a few hundred tokens, saved to a folder."""
     made = byte_tokenizer(300)
-    names = ["<|endoftext|>", "<|startoftranscript|>", "<|en|>", "<|de|>", *(f"<|{name}|>" for name in WHISPER_TOKENS)]
+    names = ["<|endoftext|>", "<|startoftranscript|>", *(f"<|{name}|>" for name in (*languages, *WHISPER_TOKENS))]
     made.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in names])
     made.add_tokens([AddedToken(f"<|{at * 0.02:.2f}|>", normalized=False) for at in range(1501)])
     number = {name: made.token_to_id(name) for name in names}

@@ -6,7 +6,7 @@ import io
 import struct
 import wave
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -173,6 +173,81 @@ def test_what_is_compressed_says_what_to_install(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(AssayError) as told:
         SoundBytes(b"fLaC" + b"\0" * 40, "it").read()
     assert "[jobs]" in told.value.hint
+
+
+# --- what is compressed
+
+
+class Codec(NamedTuple):
+    """How a sound is compressed: the container, the codec, the form of its samples, and how far they may be off."""
+
+    container: str
+    codec: str
+    form: str
+    off: float
+
+
+CODECS = (
+    Codec("flac", "flac", "s16", 2**-15),
+    Codec("ogg", "flac", "s16", 2**-15),
+    Codec("ogg", "libopus", "flt", 0.03),
+    Codec("mp3", "libmp3lame", "fltp", 0.03),
+)
+VORBIS = Codec("ogg", "vorbis", "fltp", 0.03)
+"""FFmpeg's own writer has two channels."""
+
+
+def compressed(samples: Array, rate: int, codec: Codec) -> bytes:
+    """Samples (n, channels) as FFmpeg's libraries compress them."""
+    av: Any = pytest.importorskip("av")
+    out, layout = io.BytesIO(), {1: "mono", 2: "stereo"}[samples.shape[1]]
+    numbers = np.round(samples * 32767).astype(np.int16) if codec.form == "s16" else samples.astype(np.float32)
+    planes = numbers.T if codec.form.endswith("p") else numbers.reshape(1, -1)
+    with av.open(out, "w", format=codec.container) as container:
+        stream = container.add_stream(codec.codec, rate=rate, layout=layout, options={"strict": "experimental"})
+        stream.bit_rate = 192_000
+        given = av.AudioFrame.from_ndarray(np.ascontiguousarray(planes), codec.form, layout)
+        given.sample_rate, given.pts = rate, 0
+        for frame in (given, None):
+            for packet in stream.encode(frame):
+                container.mux(packet)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("codec", "rate", "channels"),
+    [(each, *kind) for each in CODECS for kind in ((16_000, 1), (48_000, 2))] + [(VORBIS, 48_000, 2)],
+    ids=str,
+)
+def test_what_is_compressed_is_nearly_what_it_was(codec: Codec, rate: int, channels: int) -> None:
+    """Samples are those of a WAV file, as far as the codec keeps them; silence may follow."""
+    samples = tone(rate, 440, channels=channels) * np.hanning(rate // 2)[:, None]
+    expected, _ = SoundBytes(wav(samples, rate, 16), "it").read()
+    found, told = SoundBytes(compressed(samples, rate, codec), "it").read()
+    assert (found.dtype, told) == (np.float32, 48_000 if codec.codec == "libopus" else rate)
+    expected = resampled(expected, rate, told)
+    assert len(expected) <= len(found) < len(expected) + 0.05 * told
+    np.testing.assert_allclose(found[: len(expected)], expected, atol=codec.off)
+    np.testing.assert_allclose(found[len(expected) :], 0, atol=codec.off)
+
+
+def test_damaged_sounds_that_are_compressed_are_refused_or_heard_in_part() -> None:
+    rng = np.random.default_rng(5)
+    outcomes = {"read": 0, "refused": 0}
+    for codec in CODECS:
+        whole_file = compressed(tone(16_000, 440), 16_000, codec)
+        for _ in range(40):
+            content = bytearray(whole_file)
+            for place in rng.integers(len(content), size=rng.integers(1, 9)):
+                content[place] = rng.integers(256)
+            cut = rng.integers(1, len(content) + 1)
+            try:
+                found, _ = SoundBytes(bytes(content[:cut]), "it").read()
+                assert np.isfinite(found).all()
+                outcomes["read"] += 1
+            except AssayError:
+                outcomes["refused"] += 1
+    assert min(outcomes.values()) > 10, outcomes
 
 
 # --- another rate

@@ -19,7 +19,8 @@ from transformers.generation.logits_process import WhisperTimeStampLogitsProcess
 import assay  # noqa: E402
 from assay.errors import AssayError, BadArgument, FileMissing, RunStopped  # noqa: E402
 from assay.ir.dtypes import Array  # noqa: E402
-from assay.jobs.definitions.speech import compression, continued, log_odds, phrases, speech_rules  # noqa: E402
+from assay.jobs.definitions.sampling import all_log_odds, log_odds  # noqa: E402
+from assay.jobs.definitions.speech import compression, continued, phrases, speech_rules  # noqa: E402
 from assay.jobs.job import read_job, read_text  # noqa: E402
 from assay.jobs.speech import Phrase, SpeechWriter  # noqa: E402
 from assay.jobs.speech_tokens import openai_tokenizer, speech_tokens  # noqa: E402
@@ -74,6 +75,8 @@ def test_figures_of_a_text() -> None:
     expected = torch.log_softmax(torch.from_numpy(scores), -1).numpy()[np.arange(3), tokens]
     (found,) = evaluate(log_odds, [scores, tokens], {}, [np.float32])
     np.testing.assert_allclose(found, expected, atol=1e-5)
+    (found,) = evaluate(all_log_odds, [scores], {}, [np.float32])
+    np.testing.assert_allclose(found, torch.log_softmax(torch.from_numpy(scores), -1).numpy(), atol=1e-5)
     (once,) = evaluate(compression, [np.array("one text", object)], {}, [np.float32])
     (often,) = evaluate(compression, [np.array("one text " * 30, object)], {}, [np.float32])
     assert once < 1 < 10 < often
@@ -313,6 +316,30 @@ def test_languages_are_found_out_or_told(tmp_path: Path, monkeypatch: pytest.Mon
         assert found.language == (language or found.language)
     with pytest.raises(BadArgument, match="'fr'"):
         writer(sound, language="fr")
+
+
+LANGUAGES = ("en", "zh", "de", "fr", "ja", "haw", "yue")
+
+
+def test_the_language_is_the_one_that_transformers_detects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("assay.jobs.speech_tokens._ENGLISH", 100)
+    model = save_speech_writer(tmp_path, seed=11, languages=LANGUAGES)
+    writer = assay.pipeline("transcribe", tmp_path, target="cpu")
+    known = writer.model.tokens.languages
+    assert set(known) == set(LANGUAGES)
+    extractor = transformers.WhisperFeatureExtractor(feature_size=model.config.num_mel_bins)
+    config = transformers.GenerationConfig(
+        decoder_start_token_id=writer.model.tokens.start, lang_to_id={f"<|{name}|>": at for name, at in known.items()}
+    )
+    short, detected = Hearing(temperatures=(0.0,), most=2), set[str]()
+    for seed in range(8):
+        sound = noise(1 + 4 * seed, seed) * (0.1 + seed)
+        features = extractor(sound, sampling_rate=16_000, return_tensors="pt")["input_features"]
+        expected = int(model.detect_language(features, generation_config=config))
+        found = writer(sound, short).language
+        assert known[found] == expected
+        detected.add(found)
+    assert len(detected) > 1
 
 
 def test_what_cannot_be_opened_is_said(writer: SpeechWriter, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,19 @@ def samples(definition: OpDef) -> Iterator[tuple[DType, Sample, np.random.Genera
         rng = np.random.default_rng(zlib.crc32(f"{definition.name} {dtype}".encode()))
         for sample in definition.samples(rng, dtype):
             yield dtype, sample, rng
+
+
+def spread_samples(definition: OpDef, *, rest: bool = False) -> Iterator[tuple[DType, Sample, np.random.Generator]]:
+    """A good third of the samples: each in several dtypes, all in the first one, and the first in every dtype; or the
+    rest of them."""
+    for dtype, group in groupby(samples(definition), key=itemgetter(0)):
+        turn = definition.main_dtypes.index(dtype)
+        for at, found in enumerate(group):
+            if (turn > 0 and at > 0 and (turn + at) % _SPREAD > 0) is rest:
+                yield found
+
+
+_SPREAD = 3
 
 
 def outcome(definition: OpDef, sample: Sample) -> tuple[Any, ...]:

@@ -255,6 +255,32 @@ def test_graph_breaks_have_their_lines_and_reasons(capsys: pytest.CaptureFixture
     assert capsys.readouterr().out == "here\n"
 
 
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.layer = nn.Linear(4, 4), nn.LSTM(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(self.first(x))[0]
+
+
+def test_functions_that_torch_does_not_compile_at_all_are_told() -> None:
+    """Dynamo leaves whatever calls a recurrent layer to eager, and counts no graph break."""
+    explanation = told(Recurrent(), torch.randn(2, 3, 4))
+    assert explanation.graphs == ()
+    (found,) = explanation.breaks
+    assert (found.file, found.line) == (HERE, line_of(Recurrent.forward, "self.layer(self.first"))
+    assert (found.left, found.count) == ("Recurrent.forward", 1)
+    assert "LSTM" in found.reason
+    assert any("allow_rnn" in hint for hint in found.hints)
+    assert "Recurrent.forward runs eagerly as a whole" in str(explanation)
+
+
+def test_a_layer_by_itself_is_told_once() -> None:
+    (found,) = told(nn.GRU(4, 4), torch.randn(2, 3, 4)).breaks
+    assert found.left
+
+
 def test_no_break_is_reported_where_there_is_none() -> None:
     explanation = told(Small(), torch.randn(2, 4))
     assert (explanation.breaks, explanation.recompiles) == ((), ())

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
-from ops.cases import OPS, outcome, samples, told
+from ops.cases import OPS, outcome, samples, spread_samples, told
 from ops.knowledge import views
 from programs import settings_for
 from suites.op_cases import LEVELS, complaints, given, resized, single
 
 from assay.errors import AssayError
+from assay.ir.dtypes import DType
 from assay.ir.graph import Graph
 from assay.ops.registry import OpDef, Sample, complete_attrs
 from assay.runtime.partition import partition
@@ -37,7 +39,19 @@ def program_on(target: Target, graph: Graph) -> Program | None:
 @pytest.mark.filterwarnings("error:.*runs on the target:RuntimeWarning")
 @pytest.mark.parametrize("definition", DEVICE_OPS, ids=by_name)
 def test_results_are_those_of_the_reference(definition: OpDef, target: Target) -> None:
-    for dtype, sample, rng in samples(definition):
+    compare(definition, target, spread_samples(definition))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("error:.*runs on the target:RuntimeWarning")
+@pytest.mark.parametrize("definition", DEVICE_OPS, ids=by_name)
+def test_results_of_the_other_samples_are_those_of_the_reference(definition: OpDef, target: Target) -> None:
+    compare(definition, target, spread_samples(definition, rest=True))
+
+
+def compare(definition: OpDef, target: Target, chosen: Iterable[tuple[DType, Sample, np.random.Generator]]) -> None:
+    """See that a target gives what the reference gives."""
+    for dtype, sample, rng in chosen:
         levels = {view.level: view for view in views(rng, definition, sample)}
         for level in LEVELS:
             graph = single(definition, sample, levels[level])

@@ -19,7 +19,7 @@ from assay.errors import NotFound
 from assay.processes import WorkerLimits
 from assay.targets.ttnn import mock, pythons
 from assay.targets.ttnn.cards import CARDS, chosen_card
-from assay.targets.ttnn.library import Checked, Library, LibraryFailed, RefusedCall
+from assay.targets.ttnn.library import Checked, Library, LibraryFailed, RefusedCall, TensorSpec
 from assay.targets.ttnn.pythons import installed
 
 
@@ -31,8 +31,8 @@ def value(number: int) -> dict[str, int]:
     return {"value": number}
 
 
-def tensor(number: int, *shape: int, dtype: str = "bfloat16", layout: str = "TILE_LAYOUT") -> Any:
-    return number, shape, dtype, layout
+def tensor(number: int, *shape: int, dtype: str = "bfloat16", layout: str = "TILE_LAYOUT") -> TensorSpec:
+    return TensorSpec(number, shape, dtype, layout)
 
 
 ADD = step("add", value(1), value(1))

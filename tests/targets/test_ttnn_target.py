@@ -32,7 +32,7 @@ from assay.targets.shared.tensors import dtype_of
 from assay.targets.ttnn import TtnnTarget
 from assay.targets.ttnn import device_model as modelled
 from assay.targets.ttnn.formats import bfloat16
-from assay.targets.ttnn.library import Checked, Library
+from assay.targets.ttnn.library import Checked, Library, TensorSpec
 from assay.targets.ttnn.lowering import planned
 from assay.targets.ttnn.plan import CHANNELS_LAST, ROWS, TILE, CallPlanner, Form, bytes_on_card
 from assay.targets.ttnn.table import TABLE
@@ -310,7 +310,7 @@ def test_the_bytes_of_a_tensor_are_those_that_the_library_takes(
 ) -> None:
     """In whole pages for each of the memory's banks."""
     free = library.check([], [])
-    taken = library.check([], [(1, shape, dtype, layout)])
+    taken = library.check([], [TensorSpec(1, shape, dtype, layout)])
     assert isinstance(free, Checked)
     assert isinstance(taken, Checked)
     found = taken.memory[0][0] - free.memory[0][0]

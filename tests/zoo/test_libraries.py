@@ -43,7 +43,8 @@ def test_a_detector_that_aligns_regions_runs() -> None:
     code = """
 import torch
 from torchvision.models.detection import fasterrcnn_mobilenet_v3_large_320_fpn
-model = fasterrcnn_mobilenet_v3_large_320_fpn(weights=None, weights_backbone=None, box_score_thresh=0.0).eval()
+few = {"rpn_pre_nms_top_n_test": 50, "rpn_post_nms_top_n_test": 20}
+model = fasterrcnn_mobilenet_v3_large_320_fpn(weights=None, weights_backbone=None, box_score_thresh=0.0, **few).eval()
 assert len(model([torch.rand(3, 64, 64)])[0]["boxes"])
 """
     done = python("-c", code)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from typing import Any
 
 from assay.cli.demo_times import DemoProgress, first_run, show_times, timed
+from assay.cli.op_tables import placed_ops, show_ops
 from assay.cli.output import CommandOutput
 
 
@@ -31,31 +31,15 @@ def show(report: CommandOutput, target: str, watch: DemoProgress) -> None:
     report.text(f"  “{heard.text}”")
     report.text()
     show_times(report, len(sound) / RATE, stages, second.seconds)
-    placed = {name: _placed(session.explain()) for name, session in sessions.items()}
+    placed = {name: placed_ops(session.explain()) for name, session in sessions.items()}
     for name, rows in placed.items():
-        _show_ops(report, name, rows)
+        show_ops(report, name, rows)
     watch.doing("onnxruntime")
     peer = _against_onnxruntime(sound, heard)
     _show_peer(report, peer)
     told = {"model": "moonshine", "text": heard.text, "tokens": heard.tokens}
     seconds = {"second": second.seconds, "first": stages}
     report.result({**told, "seconds": seconds, "ops": placed, "onnxruntime": peer})
-
-
-def _placed(explanation: Any) -> list[dict[str, Any]]:
-    """How many nodes each core op has, where they run and why; those for which there is a reason come first."""
-    counts = Counter((node.op, node.target, node.reason) for node in explanation.nodes).most_common()
-    rows = [{"op": op, "target": target, "reason": why, "nodes": n} for (op, target, why), n in counts]
-    return sorted(rows, key=lambda row: not row["reason"])
-
-
-def _show_ops(report: CommandOutput, name: str, rows: list[dict[str, Any]], shown: int = 12) -> None:
-    report.text()
-    title = f"{name}: {sum(row['nodes'] for row in rows)} nodes"
-    cells = [(row["op"], row["nodes"], row["target"], row["reason"]) for row in rows[:shown]]
-    rest = sum(row["nodes"] for row in rows[shown:])
-    more = [(f"… {len(rows) - shown} more ops", rest, "", "")] if rest else []
-    report.table(title, ("op", ">nodes", "target", "reason"), [*cells, *more])
 
 
 def _against_onnxruntime(sound: Any, heard: Any) -> dict[str, Any]:

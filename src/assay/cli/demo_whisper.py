@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from assay.cli.demo_times import DemoProgress, first_run, show_times, timed
 from assay.cli.output import CommandOutput
+from assay.cli.scores import likeness, show_likeness
 from assay.runtime.targets import first_target
 
 _SHOWN = 30
@@ -33,7 +34,7 @@ def show(report: CommandOutput, target: str, watch: DemoProgress) -> None:
     rows = _placed(graphs, target)
     _show_ops(report, target, len(graphs), rows)
     accuracy = _against_eager(model, target, sound, heard, watch)
-    _show_accuracy(report, accuracy)
+    show_likeness(report, "eager", accuracy)
     told = {"model": "whisper", "text": heard.text, "tokens": heard.tokens, "graphs": len(graphs)}
     seconds = {"second": second.seconds, "first": stages}
     report.result({**told, "seconds": seconds, "ops": rows, "eager": accuracy})
@@ -102,40 +103,14 @@ def _show_ops(report: CommandOutput, target: str, graphs: int, rows: list[dict[s
 def _against_eager(model: Any, target: str, sound: Any, heard: Any, watch: DemoProgress) -> dict[str, Any]:
     """How near eager's scores are while both have chosen the same tokens, judged by what rounding alone does: the
     distance between the oracle's two modes."""
-    import numpy as np
-
-    from assay.evidence.compare.arrays import closeness, merged, signal
-    from assay.evidence.compare.models import allowed_error, noise_floor
     from assay.zoo.whisper import Transcriber
 
     watch.doing("eager")
     theirs = Transcriber(model).transcribe(sound, watch=watch.tokens)
     watch.doing("the noise floor, in f64")
     precise = _compiled(model, target, "precise").transcribe(sound, watch=watch.tokens)
-    same = int(np.argmin([a == b for a, b in zip(heard.tokens, theirs.tokens, strict=False)] + [False]))
-    steps = [str(step) for step in range(min(same + 1, len(heard.logits), len(theirs.logits), len(precise.logits)))]
-    ours, eager, carried = (dict(zip(steps, each.logits, strict=False)) for each in (heard, theirs, precise))
-    floors = noise_floor(ours, carried)
-    found = merged([closeness(ours[s], eager[s], absolute=allowed_error(eager[s], floors[s])) for s in steps])
-    ratios = [signal(ours[step], eager[step]).snr for step in steps]
-    return {
-        "text": theirs.text,
-        "tokens": len(theirs.tokens),
-        "same_tokens": same,
-        "max_abs": found.max_abs,
-        "max_rel": found.max_rel,
-        "largest": max(float(np.abs(scores).max()) for scores in eager.values()),
-        "lowest_snr": min(ratio for ratio in ratios if ratio is not None),
-        "noise_floor": max(floors.values()),
-        "agrees": found.ok and heard.tokens == theirs.tokens,
-    }
-
-
-def _show_accuracy(report: CommandOutput, found: dict[str, Any]) -> None:
-    report.text()
-    report.text("Against eager:")
-    report.text(f"  {found['same_tokens']} of {found['tokens']} tokens chosen alike from the start")
-    errors = f"off by at most {found['max_abs']:.2g} ({found['max_abs'] / found['largest']:.2g} of the largest)"
-    report.text(f"  scores {errors}, SNR at least {found['lowest_snr']:.1f} dB")
-    verdict = "agrees: no more than rounding does" if found["agrees"] else "diverges: more than rounding does"
-    report.text(f"  noise floor {found['noise_floor']:.2g}; verdict: {verdict}")
+    pairs = enumerate(zip(heard.tokens, theirs.tokens, strict=False))
+    parted = next((step for step, (mine, other) in pairs if mine != other), len(heard.tokens))
+    found = likeness(heard.logits[: parted + 1], theirs.logits, precise.logits)
+    same = heard.tokens == theirs.tokens
+    return {**found, "text": theirs.text, "same_tokens": same, "agrees": found["agrees"] and same}

@@ -3,7 +3,6 @@ come."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,9 @@ import numpy as np
 
 from assay.cli.chains import chosen
 from assay.cli.demo_times import DemoProgress, first_run, show_times, timed
+from assay.cli.op_tables import placed_ops, show_ops
 from assay.cli.output import CommandOutput, progress
+from assay.cli.scores import likeness, show_likeness
 from assay.cli.transcribe import opened
 from assay.errors import BadArgument
 from assay.ir.dtypes import Array
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from assay.jobs.speech import SpeechWriter, Transcription
 
 EAGER = "eager"
-_SHOWN = 12
 
 
 # --- the first time and the second
@@ -48,9 +48,9 @@ def explained_run(
     report.text()
     show_times(report, found.sound_seconds, stages, second.seconds)
     sessions = {"encoder": writer.encoder.session, "decoder": writer.decoder.session}
-    placed = {name: _placed(session.explain()) for name, session in sessions.items()}
+    placed = {name: placed_ops(session.explain()) for name, session in sessions.items()}
     for name, rows in placed.items():
-        _show_ops(report, name, rows)
+        show_ops(report, name, rows)
     return writer, found, {"stages": stages, "second": second.seconds, "ops": placed}
 
 
@@ -58,23 +58,6 @@ def _added(*parts: Mapping[str, float]) -> dict[str, float]:
     """The seconds of stages, of several works."""
     names = dict.fromkeys(name for part in parts for name in part)
     return {name: sum(part.get(name, 0.0) for part in parts) for name in names}
-
-
-def _placed(explanation: Any) -> list[dict[str, Any]]:
-    """How many nodes each core op has, where they run and why; those for which there is a reason come first."""
-    counts = Counter((node.op, node.target, node.reason) for node in explanation.nodes).most_common()
-    rows = [{"op": op, "target": target, "reason": why, "nodes": n} for (op, target, why), n in counts]
-    return sorted(rows, key=lambda row: not row["reason"])
-
-
-def _show_ops(report: CommandOutput, name: str, rows: list[dict[str, Any]]) -> None:
-    cells = [(row["op"], row["nodes"], row["target"], row["reason"]) for row in rows[:_SHOWN]]
-    rest = sum(row["nodes"] for row in rows[_SHOWN:])
-    more = [(f"… {len(rows) - _SHOWN} more ops", rest, "", "")] if rest else []
-    report.text()
-    report.table(
-        f"{name}: {sum(row['nodes'] for row in rows)} nodes", ("op", ">nodes", "target", "reason"), cells + more
-    )
 
 
 # --- other engines
@@ -113,8 +96,6 @@ def compared(
 def _with_eager(report: CommandOutput, model: str, sound: Any, writer: SpeechWriter) -> dict[str, Any]:
     """How near eager PyTorch's scores are, given the same tokens, judged by what rounding alone does: the distance
     between the oracle's two modes."""
-    from assay.evidence.compare.arrays import closeness, merged, signal
-    from assay.evidence.compare.models import allowed_error, noise_floor
     from assay.jobs.speech import open_speech_writer
     from assay.runtime.options import SessionOptions
 
@@ -122,35 +103,9 @@ def _with_eager(report: CommandOutput, model: str, sound: Any, writer: SpeechWri
     chain = writer.decoder.session.options.target
     carried = _scores(open_speech_writer(model, SessionOptions(target=chain, mode="precise")), sound)[1]
     eager = _eager_scores(model, writer, sound, tokens)
-    count = min(len(ours), len(eager), len(carried))
-    steps = [str(at) for at in range(count)]
-    mine, theirs, precise = (dict(zip(steps, each, strict=False)) for each in (ours, eager, carried))
-    floors = noise_floor(mine, precise)
-    near = merged([closeness(mine[s], theirs[s], absolute=allowed_error(theirs[s], floors[s])) for s in steps])
-    ratios = [ratio for s in steps if (ratio := signal(mine[s], theirs[s]).snr) is not None]
-    alike = sum(int(mine[s].argmax()) == int(theirs[s].argmax()) for s in steps)
-    told = {
-        "with": EAGER,
-        "same": near.ok,
-        "steps": count,
-        "same_tokens": alike,
-        "max_abs": near.max_abs,
-        "largest": max(float(np.abs(scores).max()) for scores in eager),
-        "lowest_snr": min(ratios),
-        "noise_floor": max(floors.values()),
-    }
-    _show_eager(report, told)
-    return told
-
-
-def _show_eager(report: CommandOutput, found: Mapping[str, Any]) -> None:
-    report.text()
-    report.text("Against eager:")
-    report.text(f"  the best token is the same in {found['same_tokens']} of {found['steps']} steps")
-    errors = f"off by at most {found['max_abs']:.2g} ({found['max_abs'] / found['largest']:.2g} of the largest)"
-    report.text(f"  scores {errors}, SNR at least {found['lowest_snr']:.1f} dB")
-    verdict = "agrees: no more than rounding does" if found["same"] else "diverges: more than rounding does"
-    report.text(f"  noise floor {found['noise_floor']:.2g}; verdict: {verdict}")
+    found = likeness(ours, eager, carried)
+    show_likeness(report, EAGER, found)
+    return {"with": EAGER, "same": found["agrees"], **found}
 
 
 def _scores(writer: SpeechWriter, sound: Any) -> tuple[list[int], list[Array]]:

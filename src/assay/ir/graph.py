@@ -98,6 +98,19 @@ class Graph:
                 yield from region.walk()
 
 
+def named_values(graph: Graph) -> dict[str, Value]:
+    """The values of `graph` and of the bodies in it by their source names, in the order in which they are computed."""
+    names: dict[Value, list[str]] = {}
+    for name, value in graph.names.items():
+        names.setdefault(value, []).append(name)
+    ordered: dict[str, Value] = {}
+    for node in graph.nodes:
+        for region in node.regions:
+            ordered.update(named_values(region))
+        ordered.update((name, value) for value in node.outputs for name in names.pop(value, ()))
+    return {**{name: value for value, listed in names.items() for name in listed}, **ordered}
+
+
 def captured(graph: Graph) -> tuple[Value, ...]:
     """The values of enclosing graphs that `graph` uses, in order of first use."""
     own: set[Value] = {*graph.inputs, *graph.constants}

@@ -49,7 +49,7 @@ def _byte_pairs(facts: Mapping[str, Any], tokens: Sequence[str]) -> Any:
     if not isinstance(listed, list):
         raise ImportFailed("the tokenizer has no merges", where="ggml.merges")
     merges = [tuple(str(each).split(" ", 1)) for each in listed]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    if any(len(each) != 2 for each in merges):
+    if not set(map(len, merges)) <= {2}:
         raise ImportFailed("a merge is no pair", where="ggml.merges")
     backend = Backend(models.BPE({text: at for at, text in enumerate(tokens)}, merges, ignore_merges=_whole(facts)))  # pyright: ignore[reportArgumentType]
     name = str(facts.get("ggml.pre", "default"))
@@ -124,11 +124,13 @@ def _add_special(backend: Any, facts: Mapping[str, Any], tokens: Sequence[str]) 
     from tokenizers import AddedToken, processors
 
     kinds = np.asarray(facts.get("ggml.token_type", ()), np.int64)
-    for kind, text in zip(kinds.tolist(), tokens, strict=False):
-        if kind in (_UNKNOWN, _CONTROL):
-            backend.add_special_tokens([AddedToken(text, normalized=False, special=True)])
-        elif kind == _USER:
-            backend.add_tokens([AddedToken(text, normalized=False, special=False)])
+    for at in np.flatnonzero(np.isin(kinds[: len(tokens)], (_UNKNOWN, _CONTROL, _USER))).tolist():
+        special = kinds[at] != _USER
+        added = [AddedToken(tokens[at], normalized=False, special=bool(special))]
+        if special:
+            backend.add_special_tokens(added)
+        else:
+            backend.add_tokens(added)
     first = _added(facts, "bos", tokens, facts.get("ggml.model") == "llama")
     last = _added(facts, "eos", tokens, False)
     if first or last:

@@ -18,7 +18,7 @@ from assay.errors import BadFeed, FileMissing, ImportFailed, LimitExceeded, Veri
 from assay.ir.dims import Dim
 from assay.ir.dtypes import Array
 from assay.ir.facts import Fact
-from assay.ir.graph import Graph, Node, Value
+from assay.ir.graph import Graph, Node, Value, named_values
 from assay.ir.parser import parse_graph
 from assay.ir.printer import print_graph
 from assay.ir.types import LinkType, TensorType, Type, UnknownType
@@ -29,7 +29,6 @@ from assay.limits import Limits
 from assay.ops import CORE, OPS
 from assay.ops.registry import FactMissing, complete_attrs
 from assay.runtime.feeds import check_feeds
-from assay.runtime.session import named_values
 from assay.targets.base import Event
 from assay.targets.budget import Budget
 from assay.targets.reference.interpreter import Interpreter

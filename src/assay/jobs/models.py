@@ -6,18 +6,22 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from assay.errors import BadFeed
 from assay.ir.dims import Dim, symbol_name
-from assay.ir.dtypes import Array
+from assay.ir.dtypes import Array, is_array
 from assay.ir.graph import Graph
 from assay.ir.types import TensorType
-from assay.runtime.options import SessionOptions
-from assay.runtime.session import Session
 from assay.targets.budget import Budget
+
+if TYPE_CHECKING:
+    from assay.runtime.kept import KeptProgram
+    from assay.runtime.options import SessionOptions
+    from assay.runtime.session import Session
 
 CACHED_BYTES = 1 << 30
 """The bytes of states that a model keeps for texts that begin alike, unless it is told another limit."""
@@ -26,7 +30,7 @@ CACHED_BYTES = 1 << 30
 @dataclass(frozen=True, eq=False)
 class ModelState:
     """What a model keeps between calls: tensors by name, as the target left them, and the tokens that led there.
-    `given` are inputs that are the same in every call: what an encoder made of one source, for all rows."""
+    `given` are inputs that are the same in every call, however many rows it has: what an encoder made of a source."""
 
     values: Mapping[str, Any]
     tokens: tuple[int, ...] = ()
@@ -74,14 +78,32 @@ def _shared(first: Sequence[int], second: Sequence[int]) -> int:
     return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(first), len(second)))
 
 
+@dataclass(frozen=True, eq=False)
+class KeptModel:
+    """A model whose program was compiled by an earlier process: that, and what makes the graph if it is asked for."""
+
+    program: KeptProgram
+    build: Callable[[], Graph]
+
+
 class JobModel:
-    """A model on a target. Inputs that are outputs too, by name, are its state. One program serves all sizes."""
+    """A model on a target. Inputs that are outputs too, by name, are its state. One program serves all sizes.
+
+    Of a model that was kept, calls run the program, and the session is made when somebody asks for it."""
 
     def __init__(
-        self, graph: Graph, digest: str, options: SessionOptions | None = None, cached_bytes: int = CACHED_BYTES
+        self,
+        source: Graph | KeptModel,
+        digest: str,
+        options: SessionOptions | None = None,
+        cached_bytes: int = CACHED_BYTES,
     ) -> None:
         self.digest = digest
-        self.session = Session(graph, options)
+        self._kept = source if isinstance(source, KeptModel) else None
+        graph = source.program.interface if isinstance(source, KeptModel) else source
+        self._session = cache(lambda: _session(source.build() if isinstance(source, KeptModel) else source, options))
+        if self._kept is None:
+            self._session()
         self.cache = StateCache(cached_bytes)
         self._budget: Budget | None = None
         self._watched: Mapping[str, Callable[[Any], None]] = {}
@@ -94,6 +116,11 @@ class JobModel:
         self.outputs = tuple(graph.output_names)
         first = kinds[self.inputs[0]] if self.inputs else None
         self._batch: Dim | None = first.shape[0] if isinstance(first, TensorType) and first.shape else None
+
+    @property
+    def session(self) -> Session:
+        """The model's session."""
+        return self._session()
 
     @property
     def is_sliced(self) -> bool:
@@ -118,7 +145,7 @@ class JobModel:
         """The state before the first token, with what an encoder makes of its inputs. BadFeed if it makes nothing that
         the model takes."""
         found = encoder._run(encoder._feeds(given), keep=[name for name in encoder.outputs if name in self.inputs])
-        heard = {name: value for name, value in found.items() if name in self.inputs}
+        heard = {name: _dense(value) for name, value in found.items() if name in self.inputs}
         if not heard:
             raise BadFeed(f"of what the encoder gives the decoder takes nothing: {', '.join(encoder.outputs)}")
         return ModelState(self.begin().values, given=heard)
@@ -152,7 +179,8 @@ class JobModel:
         if self._watched:
             for name, value in self.session.observe(feeds, self._watched).items():
                 self._watched[name](value)
-        return self.session.run(feeds, keep=keep, budget=self._budget)
+        program = self.session if self._kept is None else self._kept.program
+        return program.run(feeds, keep=keep, budget=self._budget)
 
     def _feeds(self, given: Sequence[Any], known: Container[str] = ()) -> dict[str, Any]:
         wanted = [name for name in self.inputs if name not in known]
@@ -175,16 +203,24 @@ class JobModel:
         return ModelState(parts, state.tokens[:count])
 
 
+def _session(graph: Graph, options: SessionOptions | None) -> Session:
+    # Imported here, since that is the whole compiler.
+    from assay.runtime.session import Session
+
+    return Session(graph, options)
+
+
 def reordered(state: ModelState, rows: Array) -> ModelState:
     """A state whose rows are those of another one, some of them several times. The only row of one stands for all."""
     arrays = {name: np.asarray(value) for name, value in state.values.items()}
-    given = {name: _for_rows(value, len(rows)) for name, value in state.given.items()}
-    return ModelState({name: array[np.minimum(rows, len(array) - 1)] for name, array in arrays.items()}, given=given)
+    return ModelState(
+        {name: array[np.minimum(rows, len(array) - 1)] for name, array in arrays.items()}, given=state.given
+    )
 
 
-def _for_rows(value: Any, count: int) -> Any:
-    """What all rows share, for so many of them."""
-    return value if value.shape[0] == count else np.repeat(np.asarray(value)[:1], count, 0)
+def _dense(value: Any) -> Any:
+    """A value that many calls read, in the order in which targets read it; on a device it stays as it is."""
+    return np.ascontiguousarray(value) if is_array(value) else value
 
 
 def _front(value: Any, axis: int, count: int) -> Array:

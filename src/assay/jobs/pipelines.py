@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,15 +13,13 @@ from typing import Any
 import numpy as np
 
 from assay.errors import BadArgument, hint_for
-from assay.frontends.checkpoint import ImportedModel, load_model
-from assay.frontends.checkpoint.recipes.bert import BertConfiguration
+from assay.frontends.checkpoint import ImportedModel
 from assay.ir.dtypes import Array
-from assay.jobs.classifying import open_classifier
 from assay.jobs.embed import embed_job, longest_of, pooling_of
 from assay.jobs.generate import Sampling, generate_job
 from assay.jobs.job import JobGraph
+from assay.jobs.kept import decoder_of, open_kept
 from assay.jobs.models import JobModel
-from assay.jobs.speech import open_speech_writer
 from assay.jobs.tokenizers import Tokenizer, make_tokenizer
 from assay.ops.definitions.text import strings
 from assay.runtime.options import SessionOptions, options_from
@@ -103,15 +102,22 @@ class TextWriter:
 
 
 def open_writer(source: str | Path | ImportedModel, options: SessionOptions | None = None) -> TextWriter:
-    """The model in a folder or file as one that writes. BadArgument if it does something else."""
-    model = source if isinstance(source, ImportedModel) else load_model(source, logits="last")
-    if "decoder" not in model.graphs or "encoder" in model.graphs:
-        raise BadArgument(f"a model of the family '{model.family}' does not continue texts")
-    return TextWriter(_called(model, "decoder", options), _tokenizer(model))
+    """The model in a folder or file as one that writes. BadArgument if it does something else.
+
+    What is compiled for a GGUF file is kept in the store on disk: the next process finds it there."""
+    kept = None if isinstance(source, ImportedModel) else open_kept(Path(source), options_from(options))
+    if kept is not None:
+        return TextWriter(*kept)
+    model = source if isinstance(source, ImportedModel) else _loaded(source, logits="last")
+    decoder = JobModel(decoder_of(model), f"sha256:{model.digest}:decoder", options)
+    return TextWriter(decoder, _tokenizer(model))
 
 
-def _called(model: ImportedModel, name: str, options: SessionOptions | None) -> JobModel:
-    return JobModel(model.graphs[name], f"sha256:{model.digest}:{name}", options)
+def _loaded(source: str | Path, **options: Any) -> ImportedModel:
+    # Imported here, since that is all recipes, and models that were kept take none.
+    from assay.frontends.checkpoint import load_model
+
+    return load_model(source, **options)
 
 
 def _tokenizer(model: ImportedModel) -> Tokenizer:
@@ -141,25 +147,29 @@ def open_embedder(
     """The model in a folder as one that makes vectors of texts. BadArgument if it does something else.
 
     How the vectors of tokens become one, a folder of sentence-transformers says; else it is their mean."""
-    model = source if isinstance(source, ImportedModel) else load_model(source)
+    from assay.frontends.checkpoint.recipes.bert import BertConfiguration
+
+    model = source if isinstance(source, ImportedModel) else _loaded(source)
     if not isinstance(model.configuration, BertConfiguration):
         raise BadArgument(f"a model of the family '{model.family}' does not make vectors of texts")
     folder = model.checkpoint.files[0].parent
     longest = model.configuration.positions - model.configuration.first_position
     tokenizer = _tokenizer(model)
-    encoder = _called(model, "encoder", options)
+    encoder = JobModel(model.graphs["encoder"], f"sha256:{model.digest}:encoder", options)
     kinds = [str(value.type) for value in model.graphs["encoder"].outputs]
     chosen = pooling or pooling_of(folder)
     job = embed_job(encoder.digest, tokenizer.digest, kinds, pooling=chosen, longest=min(longest, longest_of(folder)))
     return TextEmbedder(encoder, tokenizer, job)
 
 
-_TASKS: Mapping[str, Callable[..., Any]] = {
-    "generate": open_writer,
-    "embed": open_embedder,
-    "transcribe": open_speech_writer,
-    "classify": open_classifier,
+_TASKS: Mapping[str, tuple[str, str]] = {
+    "generate": ("pipelines", "open_writer"),
+    "embed": ("pipelines", "open_embedder"),
+    "transcribe": ("speech", "open_speech_writer"),
+    "classify": ("classifying", "open_classifier"),
 }
+"""What makes a model ready for a task: the module of `assay.jobs` that has it, imported when it is asked for, and its
+name there."""
 
 
 def pipeline(task: str, source: str | Path, **options: Any) -> Any:
@@ -169,4 +179,5 @@ def pipeline(task: str, source: str | Path, **options: Any) -> Any:
     Options are those of a session, such as `target`."""
     if task not in _TASKS:
         raise BadArgument(f"there is no task '{task}'", hint=hint_for(task, _TASKS))
-    return _TASKS[task](source, options_from(None, **options))
+    module, name = _TASKS[task]
+    return getattr(importlib.import_module(f"assay.jobs.{module}"), name)(source, options_from(None, **options))

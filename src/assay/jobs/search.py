@@ -61,7 +61,7 @@ def _round(
     which serves all beams; `each` are zeros, one for each beam."""
     pending, state, running, *others = carried
     logits, state = b.op("step", b.values["decoder"], state, pending)
-    log_odds = b.log_softmax(b.add(b.named("logits", logits), each), axis=-1)
+    log_odds = b.op("all_log_odds", b.add(b.named("logits", logits), each))[0]
     seen = b.concat(prompt, running, axis=1)
     log_odds = b.op("repetition_penalty", log_odds, seen, b.values["repetition_penalty"])[0]
     last = b.ge(b.add(count, 1), b.values["most"])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 import mmap
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -14,6 +15,7 @@ import numpy as np
 
 from assay.errors import BadArgument, FileMissing, ImportFailed, LimitExceeded
 from assay.ir.dtypes import Array
+from assay.memory import check_room
 from assay.needs import require
 
 LOWEST, HIGHEST = 1_000, 768_000
@@ -190,20 +192,32 @@ def _by_av(content: Any, name: str) -> tuple[Array, int]:
     import av  # pyright: ignore[reportMissingImports]
 
     library: Any = av
-    parts: list[Array] = []
     try:
         with library.open(io.BytesIO(bytes(content)), metadata_errors="ignore") as container:
-            rate = int(container.streams.audio[0].rate)
-            if not LOWEST <= rate <= HIGHEST:
-                raise ImportFailed(f"the sound has {rate} samples in a second", where=name)
-            even = library.AudioResampler(format="flt", layout="mono", rate=rate)
-            count = 0
-            for frame in container.decode(audio=0):
-                parts += [each.to_ndarray().reshape(-1) for each in even.resample(frame)]
-                count += frame.samples
-                if count > MOST_SECONDS * rate:
-                    raise LimitExceeded(f"the sound is longer than {MOST_SECONDS // 3600} hours", where=name)
-            parts += [each.to_ndarray().reshape(-1) for each in even.resample(None)]
-    except (library.FFmpegError, IndexError) as error:
+            stream = container.streams.audio[0]
+            rate, channels = int(stream.rate), int(stream.channels)
+            if not LOWEST <= rate <= HIGHEST or not 1 <= channels <= MOST_CHANNELS:
+                raise ImportFailed(f"the sound has {rate} samples in a second and {channels} channels", where=name)
+            floats = library.AudioResampler(format="fltp", layout=stream.layout, rate=rate)
+            frames = itertools.chain(container.decode(audio=0), [None])
+            parts = (part.to_ndarray().mean(0) for frame in frames for part in floats.resample(frame))
+            return _gathered(parts, rate, name), rate
+    except (library.FFmpegError, IndexError, ValueError) as error:
         raise ImportFailed(f"the sound cannot be read: {error}", where=name) from error
-    return np.concatenate([*parts, np.zeros(0, np.float32)]).astype(np.float32, copy=False), rate
+
+
+def _gathered(parts: Iterator[Array], rate: int, name: str) -> Array:
+    """Parts as one, of which nobody knows how many come: their size is looked at while they do."""
+    kept, count, looked_at = list[Array](), 0, 0
+    for part in parts:
+        kept.append(part)
+        count += part.size
+        if count > MOST_SECONDS * rate:
+            raise LimitExceeded(f"the sound is longer than {MOST_SECONDS // 3600} hours", where=name)
+        if count - looked_at > _BLOCK:
+            check_room(4 * count, "putting the sound together")
+            looked_at = count
+    result = np.concatenate([*kept, np.zeros(0, np.float32)]).astype(np.float32, copy=False)
+    if not np.isfinite(result).all():
+        raise ImportFailed("there are samples that are no numbers", where=name)
+    return result

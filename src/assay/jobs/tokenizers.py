@@ -12,14 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from assay.errors import FileMissing, ImportFailed, LimitExceeded
 from assay.frontends.checkpoint import open_checkpoint
 from assay.jobs.gguf_tokenizer import gguf_tokenizer
-from assay.jobs.templates import ChatTemplate
 from assay.limits import DEFAULT, Limits
 from assay.needs import explained
+
+if TYPE_CHECKING:
+    from assay.jobs.templates import ChatTemplate
 
 _TOKENIZER, _SETTINGS, _TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 _ENDS = ("generation_config.json", "config.json")
@@ -46,12 +48,23 @@ class Tokenizer:
     ends: tuple[int, ...] = ()
     template_text: str = ""
     names: Mapping[str, str] = field(default_factory=dict[str, str])
+    known_digest: str = ""
+    """Its digest, if that was computed before."""
 
     @cached_property
     def digest(self) -> str:
         """A hash of all that decides what it does."""
+        if self.known_digest:
+            return self.known_digest
         told = [self.backend.to_str(), list(self.ends), self.template_text, dict(self.names)]
         return "sha256:" + hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def version(self) -> str:
+        """The version of the library that does the work."""
+        import tokenizers
+
+        return tokenizers.__version__
 
     @property
     def vocabulary(self) -> int:
@@ -61,6 +74,9 @@ class Tokenizer:
     @cached_property
     def template(self) -> ChatTemplate | None:
         """How a conversation becomes a text, if the model says so."""
+        # Imported here, since it is about processes, and plain texts take none.
+        from assay.jobs.templates import ChatTemplate
+
         return ChatTemplate(self.template_text, self.names) if self.template_text else None
 
     def encode(self, text: str, special: bool = True, longest: int = 0) -> list[int]:

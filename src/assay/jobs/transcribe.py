@@ -231,7 +231,7 @@ class _Window:
         ends = b.constant(np.array([tokens.end], np.int64))
 
         def longer(b: JobBuilder, logits: Value, state: Value, carried: Sequence[Value], last: Value) -> list[Value]:
-            odds = b.log_softmax(self._ruled(b, logits, carried[0]), axis=-1)
+            odds = b.op("all_log_odds", self._ruled(b, logits, carried[0]))[0]
             running, origins, *others, go = b.op("beams", odds, *carried, ends, last)
             return [go, b.op("reorder", state, origins)[0], running, *others]
 

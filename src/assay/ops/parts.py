@@ -37,6 +37,11 @@ def scalar_size(b: Builder, x: Any, axis: int, dtype: DType = dtypes.i64) -> Any
     return b.constant(size, dtype) if isinstance(size, int) else converted(b, b.reshape(size, []), dtype)
 
 
+def size_quotient(b: Builder, x: Any, y: Any) -> Any:
+    """⌊x / y⌋ of sizes: what is known of them is known of the quotient. No size is near the ends of its range."""
+    return b.div(b.sub(x, b.mod(x, y)), y)
+
+
 def sized(b: Builder, x: Any, *like: tuple[Any, int]) -> Any:
     """x, each axis of which must be as long as that axis of another value: as it is where this is sure, else under the
     shape that it must have, so that a run of other sizes is an error and nothing broadcasts."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, cast
 
@@ -57,6 +57,20 @@ def place_of(name: str, feeds: Mapping[str, Any]) -> Array:
     if given is not None and (place is None or not place.flags.writeable):
         raise BadFeed(f"the model changes its input '{name}', which cannot be written to", hint="feed a NumPy array")
     return np.empty(0) if place is None else place
+
+
+def continuable(
+    graph: Graph, continued: Mapping[int, int], given: Sequence[Any], keep: Collection[str], feeds: Mapping[str, Any]
+) -> Sequence[Any]:
+    """What is given, with the inputs that outputs in `keep` continue (`continued`, by their places) as tensors that
+    have room for that; as it is unless all outputs that continue inputs are kept."""
+    if not all(graph.output_names[result] in keep for result in continued.values()):
+        return given
+    room = list(given)
+    for source in continued:
+        fed = feeds.get(graph.input_names[source])
+        room[source] = fed if isinstance(fed, GrownTensor) else GrownTensor(given[source])
+    return room
 
 
 def _signature(graph: Graph) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -24,6 +23,7 @@ from assay.ir.facts import Fact
 from assay.ir.graph import Graph
 from assay.ir.verify import verify
 from assay.ops import CORE
+from assay.runtime.code import code_digest
 from assay.store import Store, digest
 
 LARGEST = 256 << 20
@@ -34,15 +34,7 @@ _MAKERS = ("limits.py", "ir", "ops", "passes", "frontends", "runtime")
 """The parts of this package that make a lowered graph what it is."""
 
 
-def _code() -> str:
-    """A digest of the source of `_MAKERS`, so that an edit makes new keys."""
-    package = Path(assay.__file__).parent
-    files = [path for part in _MAKERS for path in (package / part, *sorted((package / part).rglob("*.py")))]
-    named = [(str(path.relative_to(package)), path.read_bytes()) for path in files if path.is_file()]
-    return digest(*(item for pair in named for item in pair))
-
-
-_ENVIRONMENT = (assay.__version__, _code(), np.__version__, ml_dtypes.__version__)
+_ENVIRONMENT = (assay.__version__, code_digest(_MAKERS), np.__version__, ml_dtypes.__version__)
 """What a result depends on besides the model. Read when the first graph is looked up: a later edit is not what runs."""
 
 

@@ -183,6 +183,12 @@ class ModelPrograms:
                 self._lowered = lowered(self.source, self.facts, self.settings)
             return self._lowered
 
+    @property
+    def only_program(self) -> Program | None:
+        """The program that runs whatever the inputs are; None if that depends on them, or there is a prelude."""
+        several = self.deciding or self._sized or self.general.prelude is not None
+        return None if several else self.general.program
+
     def program_for(self, inputs: Sequence[Any]) -> Runnable:
         """The program that runs these inputs."""
         if not self.deciding and not self._sized:

@@ -149,10 +149,15 @@ class Program:
         """Where each node runs."""
         return {placement.node: placement.target for placement in all_placements(self.plan)}
 
+    @property
+    def only_segment(self) -> CompiledSegment | None:
+        """The segment that is all there is, if it works in host memory."""
+        return self._compiled[0] if len(self._compiled) == 1 and not self._has_devices else None
+
     @cached_property
     def continued(self) -> dict[int, int]:
         """The inputs that outputs continue where they lie, and these, if one segment in host memory is all there is."""
-        only = self._compiled[0] if len(self._compiled) == 1 and not self._has_devices else None
+        only = self.only_segment
         if only is None or not isinstance(only.executable, Continuing):
             return {}
         inputs, outputs = self.plan.graph.inputs, self.plan.graph.outputs

@@ -11,11 +11,11 @@ import numpy as np
 
 from assay.errors import BadArgument, NotFound, hint_for
 from assay.ir.facts import Fact
-from assay.ir.graph import Graph, Node, Value
+from assay.ir.graph import Graph, Node, Value, named_values
 from assay.ir.types import TensorType
 from assay.runtime.device_tensors import run_shapes
 from assay.runtime.explanation import Explanation, explained_nodes, op_name
-from assay.runtime.feeds import check_feeds, place_of
+from assay.runtime.feeds import check_feeds, continuable, place_of
 from assay.runtime.options import SessionOptions as SessionOptions
 from assay.runtime.options import options_from
 from assay.runtime.partition import transferred_bytes
@@ -30,7 +30,6 @@ from assay.runtime.transfers import Ledger
 from assay.store import open_store
 from assay.targets.base import Event, Observer, Stopwatch, Target
 from assay.targets.budget import Budget
-from assay.targets.grown import GrownTensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +144,11 @@ class Session:
     def graph(self) -> Graph:
         """The core graph that runs: lowered, optimised, placed."""
         return self._model.general.program.plan.graph
+
+    @property
+    def only_program(self) -> Program | None:
+        """The program of all runs; None if runs choose among several, or something is kept from run to run."""
+        return None if self.memory.initial or self.memory.renewals else self._model.only_program
 
     def run(
         self,
@@ -294,25 +298,12 @@ class Session:
     ) -> dict[str, Any]:
         program = self._chosen(given)
         if keep and feeds is not None and isinstance(program, Program):
-            given = self._continuable(program, given, keep, feeds)
+            given = continuable(self.source, program.continued, given, keep, feeds)
         run = program.submit(given, observer, None if budget is None else budget.begin())
         stays = keep and run.transfers is not None
         results = run.outputs(self._kept(program, given, keep) if stays else NOTHING_KEPT)
         self._taken = run.peak_bytes, run.transfers
         return self._finished(results)
-
-    def _continuable(
-        self, program: Program, given: Sequence[Any], keep: Collection[str], feeds: Mapping[str, Any]
-    ) -> Sequence[Any]:
-        """What is given, with the inputs that kept outputs continue as tensors that have room for that, if any do."""
-        pairs, names = program.continued, self.source.input_names
-        if not all(self.source.output_names[result] in keep for result in pairs.values()):
-            return given
-        room = list(given)
-        for source in pairs:
-            fed = feeds.get(names[source])
-            room[source] = fed if isinstance(fed, GrownTensor) else GrownTensor(given[source])
-        return room
 
     def _kept(self, program: Runnable, given: Sequence[Any], keep: Collection[str]) -> Kept:
         """The outputs that may stay on devices: those whose sizes are known before they are looked at."""
@@ -418,19 +409,6 @@ def _collector(wanted: set[Value], found: dict[Value, Any]) -> Callable[[Event],
                 found[value] = result
 
     return collect
-
-
-def named_values(graph: Graph) -> dict[str, Value]:
-    """The values of `graph` and of the bodies in it by their source names, in the order in which they are computed."""
-    names: dict[Value, list[str]] = {}
-    for name, value in graph.names.items():
-        names.setdefault(value, []).append(name)
-    ordered: dict[str, Value] = {}
-    for node in graph.nodes:
-        for region in node.regions:
-            ordered.update(named_values(region))
-        ordered.update((name, value) for value in node.outputs for name in names.pop(value, ()))
-    return {**{name: value for value, listed in names.items() for name in listed}, **ordered}
 
 
 def _constants(graph: Graph) -> dict[Value, Any]:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
-from importlib.metadata import EntryPoint, entry_points
-from typing import TypeAlias, cast, get_args
+from typing import TYPE_CHECKING, TypeAlias, cast, get_args
 
 from assay.errors import NotFound, hint_for
 from assay.limits import DEFAULT, Limits
 from assay.targets.base import Probe, Target
 from assay.targets.reference.interpreter import Mode
 from assay.targets.threads import Threads, available_threads
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ORACLE = "reference"
 """The target that every chain ends at."""
@@ -59,6 +61,8 @@ _OWN: dict[str, Maker] = {ORACLE: _reference, "cpu": _cpu, "vulkan": _vulkan, "t
 @cache
 def _of_packages() -> Mapping[str, Maker]:
     """The targets of other packages."""
+    from importlib.metadata import entry_points
+
     return {each.name: partial(_from_package, each) for each in entry_points(group=_GROUP)}
 
 

@@ -319,6 +319,7 @@ def test_a_target_that_does_not_exist_is_no_pass() -> None:
     assert record.status == "unsupported"
 
 
+@pytest.mark.slow
 def test_killed_and_gone_on_with_gives_the_same_records(tmp_path: Path) -> None:
     chance = random.Random(3)
     path = tmp_path / "records.jsonl"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import shutil
 from collections.abc import Iterator
@@ -12,12 +13,14 @@ import numpy as np
 import pytest
 import torch
 from frontends.checkpoint.checkpoint_files import FACTS, WRITERS, Calls, namespace
-from gguf import GGMLQuantizationType, GGUFReader
+from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
 from gguf.quants import dequantize
 from safetensors.torch import load_file
 
 from assay.errors import AssayError, ImportFailed, LimitExceeded
 from assay.frontends.checkpoint import Checkpoint, StoredTensor, open_checkpoint
+from assay.frontends.checkpoint import gguf as gguf_reader
+from assay.frontends.checkpoint.stored import FileMemory
 from assay.limits import Limits
 
 TIGHT = Limits(model_bytes=1 << 20, text_bytes=1 << 19, nodes=2_000, tensor_bytes=1 << 20, sequence_length=10_000)
@@ -51,6 +54,27 @@ def test_gguf_files_hold_what_another_reader_finds(small: Path) -> None:
         plain = theirs.tensor_type is GGMLQuantizationType.I32
         expected = theirs.data if plain else dequantize(theirs.data, theirs.tensor_type)
         np.testing.assert_array_equal(np.asarray(found.tensors[theirs.name].array(), expected.dtype), expected)
+
+
+@pytest.mark.parametrize("window", [1, 8, 9, 10, 11, 27, 64])
+def test_lists_of_texts_are_read_whatever_part_of_them_is_seen_at_once(
+    window: int, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gguf_reader, "_WINDOW", window)
+    found = open_checkpoint(small / "small.gguf")
+    assert found.facts["toy.words"] == FACTS["toy.words"]
+    assert found.facts["toy.scores"].tolist() == FACTS["toy.scores"], "what follows is read from its beginning"
+
+
+def test_a_text_in_a_list_may_be_only_so_long(tmp_path: Path) -> None:
+    writer = GGUFWriter(tmp_path / "long.gguf", "toy")
+    writer.add_array("toy.words", ["a", "b" * 5000, "c"])
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    assert list(map(len, open_checkpoint(tmp_path / "long.gguf").facts["toy.words"])) == [1, 5000, 1]
+    with pytest.raises(LimitExceeded):
+        open_checkpoint(tmp_path / "long.gguf", Limits(sequence_length=4000))
 
 
 def test_gguf_of_version_2_is_the_same(small: Path, tmp_path: Path) -> None:
@@ -120,10 +144,35 @@ def test_the_digest_is_that_of_the_content(small: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy.gguf"
     shutil.copy(small / "small.gguf", copy)
     assert open_checkpoint(copy).digest() == open_checkpoint(small / "small.gguf").digest()
+    before = open_checkpoint(copy)
+    copy.unlink()
+    copy.write_bytes((small / "small.gguf").read_bytes()[:-1])
+    assert before.digest() == open_checkpoint(small / "small.gguf").digest(), "of the file that tensors are read from"
+    copy.write_bytes((small / "small.gguf").read_bytes())
     with copy.open("r+b") as file:
         file.seek(-1, 2)
         file.write(b"\x7f")
     assert open_checkpoint(copy).digest() != open_checkpoint(small / "small.gguf").digest()
+
+
+def test_the_digest_is_of_what_is_mapped_and_leaves_nothing_in_memory(tmp_path: Path) -> None:
+    path, size = tmp_path / "large", 24 << 20
+    path.write_bytes(np.arange(size // 4, dtype=np.uint32).tobytes())
+    expected = hashlib.sha256(path.read_bytes()).hexdigest()
+    memory = FileMemory(path, Limits())
+    path.unlink()
+    path.write_bytes(b"another file of this name")
+    assert memory.digest() == expected
+    assert resident(memory.bytes) < size / 4
+    assert int(memory.bytes[-4:].view(np.uint32)[0]) == size // 4 - 1
+
+
+def resident(array: Any) -> int:
+    """The bytes in memory of the mapping that an array lies in."""
+    place = array.__array_interface__["data"][0]
+    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+    next(line for line in lines if line.startswith(f"{place:x}-"))
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("Rss:"))
 
 
 # --- what is refused

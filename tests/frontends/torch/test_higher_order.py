@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch._higher_order_ops import map as map_
 from torch._higher_order_ops import scan, while_loop
+from torch._higher_order_ops.associative_scan import associative_scan
 from torch.nn import functional as F  # noqa: N812
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.utils.checkpoint import checkpoint
 
 from assay.evidence.fuzz.torch_plain import PLAIN
@@ -164,3 +166,32 @@ def test_the_gradient_of_a_mean_in_a_branch_knows_all_sizes(target_name: str) ->
     compiled = torch.compile(function, backend="assay", options={"target": target_name}, dynamic=True)
     compiled(given).backward()
     torch.testing.assert_close(given.grad, torch.full_like(given, 2 / 40))
+
+
+# --- ops of functions that Assay knows nothing of
+
+BIAS = torch.randn(16, 16)
+MASK = create_block_mask(lambda b, h, i, j: i >= j, 1, 1, 16, 16, device="cpu")
+
+
+region: Any = torch.compiler.nested_compile_region(lambda x: x.sin() * 2)
+
+
+UNKNOWN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "scores that a function changes": lambda x: flex_attention(
+        x, x * 2, x + 1, score_mod=lambda s, b, h, i, j: s + i - j
+    ),
+    "scores and a tensor": lambda x: flex_attention(x, x * 2, x + 1, score_mod=lambda s, b, h, i, j: s + BIAS[i, j]),
+    "a mask of blocks": lambda x: flex_attention(x, x * 2, x + 1, block_mask=MASK),
+    "a region compiled once": lambda x: region(x) + region(x + 1),
+    "an associative scan": lambda x: associative_scan(lambda a, b: a * b + b, x, 0, combine_mode="generic"),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_torch_runs_what_takes_functions(name: str, dynamic: bool | None, target_name: str) -> None:
+    """A missing lowering is never a crash: these take bodies, tuples and mappings as arguments."""
+    given = torch.randn(1, 2, 16, 16)
+    found = compiled(UNKNOWN[name], target_name, dynamic)(given)
+    torch.testing.assert_close(found, UNKNOWN[name](given))

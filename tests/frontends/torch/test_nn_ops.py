@@ -196,6 +196,31 @@ def test_results_and_gradients_agree_with_eager(name: str) -> None:
     agree(function, *inputs)
 
 
+@pytest.mark.parametrize("target", ["cpu", "reference"])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("scales", [(1.1,), (1.1, 0.95), (0.99, 1.1), (1.1, 1.1, 1.9)], ids=str)
+def test_axes_that_keep_their_sizes_are_copied_whatever_the_scale(
+    scales: tuple[float, ...], dynamic: bool, target: str
+) -> None:
+    mode = ("linear", "bilinear", "trilinear")[len(scales) - 1]
+
+    def resampled(a: torch.Tensor) -> torch.Tensor:
+        return F.interpolate(a, scale_factor=list(scales), mode=mode)
+
+    compiled = torch.compile(resampled, backend="assay", dynamic=dynamic, options={"target": target})
+    for size in (5, 12) if dynamic else (5,):
+        for grad in (False, True):
+            a = torch.randn(2, 1, *(size + i for i in range(len(scales)))).requires_grad_(grad)
+            expected = resampled(a)
+            assert not (size == 5 and scales == (1.1,)) or torch.equal(expected, a)
+            torch.testing.assert_close(compiled(a), expected)
+            if grad:
+                weights = torch.randn_like(expected)
+                torch.testing.assert_close(
+                    torch.autograd.grad(compiled(a), a, weights), torch.autograd.grad(expected, a, weights)
+                )
+
+
 GRIDS = [
     (m, p, a) for m in ("bilinear", "nearest", "bicubic") for p in ("zeros", "border", "reflection") for a in (0, 1)
 ]

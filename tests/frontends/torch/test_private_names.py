@@ -34,6 +34,7 @@ NAMES = {
     "torch._dynamo.exc.BackendCompilerFailed": "users see dynamo's error, not Assay's",
     "torch._dynamo.exc.TorchDynamoException": "`assay opinfo` takes dynamo's failures for Assay's",
     "torch._dynamo.exc.Unsupported": "`assay opinfo` takes dynamo's failures for Assay's",
+    "torch._dynamo.exc.UserError": "explain is silent on functions that torch leaves to eager",
     "torch._dynamo.guards.DeletedGuardManagerWrapper": "a watched model leaves compiled code behind",
     "torch._dynamo.optimize": "explain and trace do not learn which guards failed",
     "torch._dynamo.pgo": "a watched model changes how often the user's models compile",

@@ -9,9 +9,8 @@ from typing import Any
 from assay.evidence.engines import Engine, ModelOnTarget
 from assay.ir import dtypes
 from assay.ir.dtypes import is_array
-from assay.ir.graph import Graph, Node, Value, used
+from assay.ir.graph import Graph, Node, Value, named_values, used
 from assay.ir.types import TensorType
-from assay.runtime.session import named_values
 
 
 class Isolated:

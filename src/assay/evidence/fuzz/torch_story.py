@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
-from assay.evidence.compare.noisy import EdgeCall, NoisyArithmetic, Seeing
+from assay.evidence.compare.noisy import EdgeCall, NoisyArithmetic, Seeing, named_arguments
 from assay.evidence.fuzz.torch_plain import BEYOND_MEMORY, PLAIN
 from assay.evidence.fuzz.torch_program import RandomProgram, Turn, namespace
 from assay.evidence.opinfo.cases import in_f64
@@ -92,22 +93,65 @@ def scattered_story(program: RandomProgram) -> list[Seen]:
 
 
 def unfused_story(program: RandomProgram) -> list[Seen]:
-    """What eager does if attention is products and a softmax, not one kernel: of scores that are all NaN its fused
-    kernels make zeros. And if a mean that comes with a variance is one by itself: with infinities, what eager gives
-    depends on where they lie."""
+    """What eager does if its kernels round between their parts: attention is products and a softmax (of scores that are
+    all NaN the fused kernels make zeros), and ops are made as `_PARTS` says."""
     with sdpa_kernel(SDPBackend.MATH):
-        return _story(program, lambda model: model, PLAIN, MeansAlone())
+        return _story(program, lambda model: model, PLAIN, InParts())
 
 
-class MeansAlone(TorchDispatchMode):
-    """Makes the means that come with variances as sums."""
+class InParts(TorchDispatchMode):
+    """Makes the ops of `_PARTS` of their parts."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        parts = _PARTS.get(func.overloadpacket.__name__)
         found = func(*args, **(kwargs or {}))
-        if func.overloadpacket.__name__ not in ("var_mean", "std_mean"):
-            return found
-        x, dim = args[0], args[1] if len(args) > 1 else None
-        return found[0], x.mean(dim, keepdim=found[1].dim() == x.dim())
+        return found if parts is None else parts(found, **named_arguments(func, args, kwargs or {}))
+
+
+def _mean_alone(found: Any, self: Any, dim: Any = None, **_: Any) -> Any:
+    """With infinities, what eager gives as the mean beside a variance depends on where they lie."""
+    return found[0], self.mean(dim, keepdim=found[1].dim() == self.dim())
+
+
+def _cross(found: Any, self: Any, other: Any, dim: int) -> Any:
+    """Eager rounds one of two products alone, so that what cancels leaves something."""
+    first, second = self.expand(found.shape), other.expand(found.shape)
+    return first.roll(-1, dim) * second.roll(-2, dim) - first.roll(-2, dim) * second.roll(-1, dim)
+
+
+def _addcmul(found: Any, self: Any, tensor1: Any, tensor2: Any, value: Any) -> Any:
+    return (self + tensor1 * tensor2 * value).to(found.dtype)
+
+
+def _median(of: Callable[..., Any], found: Any, self: Any, **along: Any) -> Any:
+    """Of a tensor whose elements lie over each other eager reads others than it has."""
+    return of(self.contiguous(), **along) if along else found
+
+
+def _resampled(found: Any, self: Any, output_size: Any, align_corners: bool, **scales: Any) -> Any:
+    """Along an axis that keeps its size eager adds zero times each element."""
+    result = self
+    for axis, (size, scale) in enumerate(zip(output_size, scales.values(), strict=True), start=2):
+        if size != self.shape[axis]:
+            lines = result.movedim(axis, -1)
+            flat = lines.reshape(1, -1, self.shape[axis])
+            new = torch.ops.aten.upsample_linear1d(flat, [size], align_corners, scale)
+            result = new.reshape(*lines.shape[:-1], size).movedim(-1, axis)
+    return result.clone(memory_format=torch.preserve_format) if result is self else result
+
+
+_PARTS: Mapping[str, Callable[..., Any]] = {
+    "var_mean": _mean_alone,
+    "std_mean": _mean_alone,
+    "linalg_cross": _cross,
+    "addcmul": _addcmul,
+    "median": partial(_median, torch.median),
+    "nanmedian": partial(_median, torch.nanmedian),
+    "upsample_linear1d": _resampled,
+    "upsample_bilinear2d": _resampled,
+    "upsample_trilinear3d": _resampled,
+}
+"""What an op gives if its parts are ops: a function of eager's result and the arguments by name."""
 
 
 def _apart(x: torch.Tensor) -> torch.Tensor:

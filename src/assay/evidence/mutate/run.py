@@ -1,22 +1,25 @@
 """Feeding damaged models and other files to importers and a target: each must give a result or a typed error.
 
 Every mutant is loaded and, if it loads, run on small random inputs, in a worker process whose memory is limited.
-A worker that dies or does not answer in time is replaced, and the mutant it had is a failure.
+A worker that dies or does not answer in time is replaced, and the mutant it had is a failure. So is one that took more
+time of the processor, or more memory, than the limits and its size explain; how busy the machine is does not count.
 """
 
 from __future__ import annotations
 
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import chdir
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from assay.errors import AssayError, BadFeed
+from assay.evidence.machine import forget_peak, memory_of
 from assay.evidence.mutate.corpus import corpus
 from assay.evidence.mutate.file_kinds import FILE_KINDS, MARK, refusal
 from assay.evidence.mutate.mutations import mutant
@@ -39,6 +42,11 @@ TIGHT = Limits(
 )
 """What the mutants may ask for."""
 
+
+CPU_SECONDS = 10.0
+"""Seconds of the processor that a mutant may take."""
+MEMORY, TIMES = 3 * TIGHT.tensor_bytes, 64
+"""How much more memory a mutant may take than there was before: so many bytes, and so many times its size."""
 
 MODELS = "onnx"
 """The kind of file that a model of ONNX is."""
@@ -107,6 +115,19 @@ def attempt_file(index: int, kind: str, file_kind: str, data: bytes, target: str
         return MutantOutcome(index, kind, "failed", "code was run") if (Path(folder) / MARK).exists() else found
 
 
+def checked(attempted: Callable[[], MutantOutcome], size: int) -> MutantOutcome:
+    """What became of a mutant of so many bytes; it failed if it took too much."""
+    forget_peak()
+    before, started = memory_of("self", "VmRSS") or 0, time.process_time()
+    found = attempted()
+    seconds, taken = time.process_time() - started, (memory_of("self", "VmHWM") or 0) - before
+    if seconds > CPU_SECONDS:
+        return replace(found, verdict="failed", detail=f"it took {seconds:.0f} s of the processor")
+    if taken > MEMORY + TIMES * size:
+        return replace(found, verdict="failed", detail=f"it took {taken >> 20} MiB; its file has {size} bytes")
+    return found
+
+
 def random_feeds(graph: Graph, seed: int) -> dict[str, Any]:
     """Small random inputs that fit the declared types; named dims are 3."""
     rng = np.random.default_rng(seed)
@@ -135,7 +156,7 @@ def run_mutations(
     target: str,
     file_kind: str = MODELS,
     workers: int = 2,
-    seconds: float = 20.0,
+    seconds: float = 300.0,
     memory: int = 4 << 30,
     progress: Callable[[int], None] | None = None,
 ) -> HardeningReport:
@@ -186,8 +207,8 @@ def service(seed: int, target: str, file_kind: str = MODELS) -> Handler:
     def tried(index: int) -> MutantOutcome:
         damage, data = made(index)
         if file_kind == MODELS:
-            return attempt(index, damage, data, target)
-        return attempt_file(index, damage, file_kind, data, target)
+            return checked(lambda: attempt(index, damage, data, target), len(data))
+        return checked(lambda: attempt_file(index, damage, file_kind, data, target), len(data))
 
     return lambda index, send: tried(index)
 

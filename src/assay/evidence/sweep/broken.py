@@ -58,9 +58,9 @@ def wrong_loop(op: str) -> Patch:
 
 def wrong_norms(op: str) -> Patch:
     """Norms that are folded into weights are folded with a larger epsilon."""
-    from assay.targets import cpu
+    from assay.targets.cpu import target
 
-    fold_norms = cpu.fold_norms
+    fold_norms = target.fold_norms
 
     def broken(graph: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:
         larger = tuple(
@@ -71,7 +71,7 @@ def wrong_norms(op: str) -> Patch:
         folded = fold_norms(changed, static, numbers)
         return graph if folded is changed else folded
 
-    return patch.object(cpu, "fold_norms", broken)
+    return patch.object(target, "fold_norms", broken)
 
 
 def wrong_pass(op: str) -> Patch:

@@ -17,7 +17,7 @@ from assay.errors import RunFailed
 from assay.evidence.compare.edges import EDGES
 from assay.evidence.compare.noisy import NoisyArithmetic, named_arguments
 from assay.evidence.sweep.subjects import Results, Subject, floats_as
-from assay.frontends.torch.decompositions import decompositions, drawn_once, kept_whole, wide_gradients
+from assay.frontends.torch.decompositions import decompositions, rules_of_eager
 from assay.frontends.torch.private.dynamo import aot_autograd, boxed
 from assay.frontends.torch.private.ops import pytree
 from assay.frontends.torch.types import to_array
@@ -211,7 +211,7 @@ class Lab:
             inference_compiler=self._compiler("inference"),
             decompositions=decompositions(),
         )
-        with kept_whole(), wide_gradients(), drawn_once():
+        with rules_of_eager():
             return made(module, inputs)
 
     def _compiler(self, phase: Phase) -> Callable[..., Any]:

@@ -122,7 +122,7 @@ def _cold(draft: Draft, subject: Subject, options: Options) -> Results:
         if any(placed.node.op == "deferred" for graph in seen.graphs for placed in graph.placements):
             subject.step(_calling(subject, run, fused=False))  # nodes that are lowered only now must be seen one by one
     explanation = explained(seen)  # the region reports its graph breaks when it ends
-    left = [f"torch left a graph at {_place(each)}: {each.reason}" for each in explanation.breaks]
+    left = [f"torch left {each.left or 'a graph'} at {_place(each)}: {each.reason}" for each in explanation.breaks]
     left += [f"torch gave up compiling {each.function}" for each in explanation.recompiles if each.given_up]
     draft.note(*left)
     draft.known |= {

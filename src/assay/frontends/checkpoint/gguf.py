@@ -51,6 +51,8 @@ _NUMBERS: Mapping[int, str] = {
 """Kinds of facts that are numbers."""
 _TEXT, _ARRAY = 8, 9
 _LENGTH = struct.Struct("<Q")
+_WINDOW = 1 << 18
+"""Bytes of lists of texts that are looked at at once."""
 
 
 def read_gguf(path: Path, limits: Limits) -> Checkpoint:
@@ -68,7 +70,7 @@ def read_gguf(path: Path, limits: Limits) -> Checkpoint:
     listed = _unique((_listed(cursor) for _ in range(tensors)), "tensor")
     start = _aligned(cursor.at, found.get(_ALIGNMENT, 32))
     placed = {name: _placed(memory, name, start, entry) for name, entry in listed.items()}
-    return Checkpoint("gguf", (path,), placed, found)
+    return Checkpoint("gguf", (path,), placed, found, memory)
 
 
 def _unique(pairs: Iterable[tuple[str, Any]], what: str) -> dict[str, Any]:
@@ -121,20 +123,16 @@ class _Cursor:
             raise LimitExceeded(f"a list of {count} entries", hint="raise Limits.sequence_length")
 
     def texts(self) -> list[str]:
-        """The next list of texts. Vocabularies have very many, so they are read without a call for each."""
+        """The next list of texts. Vocabularies have very many, so they are read by the window: what is not whole there,
+        or too long, is read by itself."""
         found: list[str] = []
-        count, data, at = self.count(8), self._memory.bytes.data, self.at
-        most = min(len(data), self.limits.sequence_length)
-        for _ in range(count):
-            if at + 8 > len(data):
-                raise ImportFailed("the file ends too early")
-            (length,) = _LENGTH.unpack_from(data, at)
-            at += 8
-            if length > most or length > len(data) - at:
-                self._check_count(length, 1, at)
-            found.append(str(data[at : at + length], "utf-8", "surrogateescape"))
-            at += length
-        self.at = at
+        count = self.count(8)
+        while len(found) < count:
+            window = self._memory.bytes[self.at : self.at + _WINDOW].tobytes()
+            read = _whole_texts(window, count - len(found), self.limits.sequence_length, found)
+            self.at += read
+            if not read:
+                found.append(self.text("surrogateescape"))
         return found
 
     def text(self, errors: str = "strict") -> str:
@@ -143,6 +141,22 @@ class _Cursor:
             return self.bytes(self.count(1)).decode("utf-8", errors)
         except UnicodeDecodeError:
             raise ImportFailed("a name is no UTF-8 text") from None
+
+
+def _whole_texts(window: bytes, count: int, longest: int, found: list[str]) -> int:
+    """Add up to `count` texts that a window begins with to those found, before one that it does not hold or that is
+    longer than allowed; how many bytes they take."""
+    at, size, unpack = 0, len(window), _LENGTH.unpack_from
+    for _ in range(count):
+        if at + 8 > size:
+            break
+        (length,) = unpack(window, at)
+        end = at + 8 + length
+        if end > size or length > longest:
+            break
+        found.append(window[at + 8 : end].decode("utf-8", "surrogateescape"))
+        at = end
+    return at
 
 
 def _fact(cursor: _Cursor) -> tuple[str, Any]:

@@ -51,13 +51,29 @@ def load_model(
     knows the architecture, if the configuration does not make sense, or if a tensor is missing, of other sizes, or of
     no use.
     """
+    _check_options(logits, dtype)
+    if is_bundle(Path(path)):
+        return read_bundle(Path(path), limits)
+    return import_checkpoint(open_checkpoint(path, limits), Path(path), logits=logits, dtype=dtype, limits=limits)
+
+
+def _check_options(logits: str, dtype: DType) -> None:
     if logits not in _POSITIONS:
         raise BadArgument(f"the logits are those of '{logits}' positions", hint=f"choose from {', '.join(_POSITIONS)}")
     if not dtype.is_float:
         raise BadArgument(f"models do not compute in {dtype}", hint="choose f32, bf16 or f16")
-    if is_bundle(Path(path)):
-        return read_bundle(Path(path), limits)
-    checkpoint = open_checkpoint(path, limits)
+
+
+def import_checkpoint(
+    checkpoint: Checkpoint,
+    path: Path,
+    *,
+    logits: str = "all",
+    dtype: DType = dtypes.f32,
+    limits: Limits = DEFAULT,
+) -> ImportedModel:
+    """The model of a checkpoint that was read from a path; see `load_model`."""
+    _check_options(logits, dtype)
     where = str(path)
     family, layout, prefix = _layout_of(checkpoint, where)
     tensors = Tensors(checkpoint, where, layout.naming)
@@ -71,7 +87,7 @@ def load_model(
         raise LimitExceeded("there is not enough memory to load this", where=where) from error
     except (ValueError, TypeError, ArithmeticError) as error:
         raise ImportFailed(f"the configuration does not make sense: {error}", where=where) from error
-    return ImportedModel(family.name, configuration, graphs, _tokenizer(Path(path), checkpoint), checkpoint)
+    return ImportedModel(family.name, configuration, graphs, tokenizer_source(checkpoint, path), checkpoint)
 
 
 def _layout_of(checkpoint: Checkpoint, where: str) -> tuple[Family, FileLayout, str]:
@@ -103,7 +119,8 @@ def _known(kind: str, words: str) -> str:
     return f"{words} {', '.join(listed)}"
 
 
-def _tokenizer(path: Path, checkpoint: Checkpoint) -> TokenizerSource:
+def tokenizer_source(checkpoint: Checkpoint, path: Path) -> TokenizerSource:
+    """What says how text becomes tokens, of a checkpoint that was read from a path."""
     folder = path if os.path.isdir(path) else path.parent
     files = {name: folder / name for name in _TOKENIZER_FILES if os.path.isfile(folder / name)}
     return TokenizerSource(files, fields_below(checkpoint.facts, _TOKENIZER, "").values)

@@ -13,15 +13,28 @@ from assay.errors import AssayError, ImportFailed, LimitExceeded, missing_model
 from assay.frontends.checkpoint.gguf import MAGIC, read_gguf
 from assay.frontends.checkpoint.safetensors import read_safetensors
 from assay.frontends.checkpoint.stored import Checkpoint, StoredTensor
-from assay.frontends.checkpoint.torch_files import read_old_torch_file, read_torch_archive
 from assay.limits import DEFAULT, Limits
 
 Reader = Callable[[Path, Limits], Checkpoint]
 
+
+def _read_torch_archive(path: Path, limits: Limits) -> Checkpoint:
+    # Imported here, as below, since other files take nothing of pickles.
+    from assay.frontends.checkpoint.torch_files import read_torch_archive
+
+    return read_torch_archive(path, limits)
+
+
+def _read_old_torch_file(path: Path, limits: Limits) -> Checkpoint:
+    from assay.frontends.checkpoint.torch_files import read_old_torch_file
+
+    return read_old_torch_file(path, limits)
+
+
 _BY_FIRST_BYTES: Mapping[bytes, Reader] = {
     MAGIC: read_gguf,
-    b"PK\x03\x04": read_torch_archive,
-    b"\x80\x02": read_old_torch_file,
+    b"PK\x03\x04": _read_torch_archive,
+    b"\x80\x02": _read_old_torch_file,
 }
 """Safetensors files begin with a number."""
 _SUFFIXES = frozenset({".gguf", ".safetensors", ".pt", ".pth", ".bin"})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+import mmap
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from assay.errors import ImportFailed, LimitExceeded
-from assay.ir.dtypes import Array, DType
+from assay.ir.dtypes import Array, DType, read_only
 from assay.limits import Limits
 from assay.ops.block_formats import BlockFormat
 
@@ -43,15 +45,20 @@ class StoredTensor:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Tensors by name and what the files say besides (`facts`), by dotted names."""
+    """Tensors by name and what the files say besides (`facts`), by dotted names. `memory` is the file, if it is one
+    that is mapped as a whole."""
 
     kind: str
     files: tuple[Path, ...]
     tensors: Mapping[str, StoredTensor]
     facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    memory: FileMemory | None = None
 
     def digest(self) -> str:
-        """A hash of all that was read: the files' contents in their order."""
+        """A hash of all that was read: the files' contents in their order. Of a file that is mapped, it is the hash of
+        what tensors are read from, whatever has its name by now."""
+        if self.memory is not None:
+            return self.memory.digest()
         found = hashlib.sha256()
         for path in self.files:
             with path.open("rb") as file:
@@ -69,12 +76,24 @@ class FileMemory:
 
     def __init__(self, path: Path, limits: Limits) -> None:
         """LimitExceeded if the file is larger than models may be."""
-        size = path.stat().st_size
-        if size > limits.model_bytes:
-            raise LimitExceeded(f"the file has {size} bytes", hint="raise Limits.model_bytes")
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > limits.model_bytes:
+                raise LimitExceeded(f"the file has {size} bytes", hint="raise Limits.model_bytes")
+            self._mapped = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else None
         self.limits = limits
-        self.bytes: Array = np.memmap(path, np.uint8, "r").view(np.ndarray) if size else np.zeros(0, np.uint8)
-        self.bytes.flags.writeable = False
+        self.bytes: Array = read_only(np.frombuffer(b"" if self._mapped is None else self._mapped, np.uint8))
+
+    def digest(self) -> str:
+        """The SHA-256 of the file, of the very memory that parts lie in. What is not needed otherwise does not stay in
+        the memory of this process."""
+        found = hashlib.sha256()
+        for start in range(0, len(self.bytes), _PIECE):
+            piece = self.bytes[start : start + _PIECE]
+            found.update(piece.data)
+            if self._mapped is not None:
+                self._mapped.madvise(mmap.MADV_DONTNEED, start, len(piece))
+        return found.hexdigest()
 
     def part(self, start: int, size: int) -> Array:
         """Bytes from `start` on; ImportFailed if they are not all there."""

@@ -200,6 +200,8 @@ def non_max_suppression(
     return e.op("NonMaxSuppression", boxes, scores, most, overlap, least, center_point_box=int(n.attrs["centered"]))
 
 
+_TRANSFORMS = {"crop": "tf_crop_and_resize", "half_pixel_if_resized": "half_pixel"}
+"""What ONNX calls otherwise."""
 _ROUNDINGS = {"half_down": "round_prefer_floor", "half_up": "round_prefer_ceil", "floor": "floor", "ceil": "ceil"}
 
 
@@ -215,9 +217,11 @@ def resize(e: OnnxEmitter, n: Node, x: Term, sizes: Term) -> OneOrMoreTerms:
         new = np.floor(old.astype(np.float32) * e.contents[scales.name])
         if not np.array_equal(e.contents.get(sizes.name, ()), new):
             raise NotInOnnx("ONNX's Resize takes scales or sizes, not both")
+        if a["transform"] == "half_pixel_if_resized" and (old == new).any():
+            raise NotInOnnx("ONNX's Resize does not copy axes that keep their sizes")
     attrs: dict[str, Any] = {"mode": a["mode"], "nearest_mode": _ROUNDINGS[a["rounding"]]}
     attrs |= {"cubic_coeff_a": a["cubic_a"]}
-    attrs |= {"coordinate_transformation_mode": "tf_crop_and_resize" if crop else a["transform"]}
+    attrs |= {"coordinate_transformation_mode": _TRANSFORMS.get(a["transform"], a["transform"])}
     attrs |= {"antialias": a["antialias"], "exclude_outside": a["exclude_outside"], "axes": a["axes"]}
     given = (scales, None) if scales is not None else (None, sizes)
     return e.op("Resize", x, roi, *given, extrapolation_value=a["extrapolation"], **attrs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from itertools import chain
 from typing import Any
@@ -179,6 +179,15 @@ def _overloads(*names: str) -> Iterator[Any]:
 
 
 @contextmanager
+def rules_of_eager() -> Generator[None]:
+    """Inside, graphs are traced so that what they compute, and where it lies, is what eager does."""
+    with ExitStack() as inside:
+        for rule in (kept_whole, wide_gradients, laid_out_batch_norms, laid_out_elementwise, undropped, drawn_once):
+            inside.enter_context(rule())
+        yield
+
+
+@contextmanager
 def kept_whole() -> Generator[None]:
     """Inside, graphs are traced with the ops in `RESAMPLING` whole.
 
@@ -195,6 +204,20 @@ def kept_whole() -> Generator[None]:
 
 def _changed(change: Callable[..., Any] | None, kernels: Kernels) -> Kernels:
     return {key: change(kernel) for key, kernel in kernels.items()} if change else {}
+
+
+@contextmanager
+def undropped() -> Generator[None]:
+    """Inside, a dropout that drops nothing gives its input itself, as in eager, so that what is written to the one is
+    seen in the other. torch's rule for tracing gives a copy."""
+
+    def dropout(x: torch.Tensor, p: float, train: bool) -> torch.Tensor:
+        if not train or p == 0 or 0 in _numbers(x.shape):
+            return x
+        return torch.ops.aten.native_dropout(x, p, train)[0]
+
+    with changed_kernels({torch.ops.aten.dropout.default: partial(_as_composite, dropout)}):
+        yield
 
 
 @contextmanager
@@ -306,12 +329,19 @@ def _sized(overload: Any) -> Callable[..., Any] | None:
             sizes = sampled_sizes(x.size(), output, scales)
             symbolic = any(isinstance(size, torch.SymInt) for size in (*x.shape, *sizes))
             if (symbolic and x.requires_grad and torch.is_grad_enabled()) or 0 in _numbers(x.shape):
-                return apart(x, output, *flags_and_scales)
+                return apart(x, output, *flags, _copying(sized, x.shape[2:], sizes, scales))
             return sized(x, sizes, *flags, *(scales or [None] * len(sizes)))
 
         return resample
 
     return changed
+
+
+def _copying(op: Any, old: Sequence[Any], new: Sequence[Any], scales: Sequence[float] | None) -> list[float] | None:
+    """The scales with those of axes that keep their sizes at 1, if linear interpolation copies these, as in eager."""
+    if scales is None or "linear" not in schema_of(op).name:
+        return scales if scales is None else list(scales)
+    return [1.0 if before == after else scale for before, after, scale in zip(old, new, scales, strict=True)]
 
 
 def _numbers(sizes: Sequence[Any]) -> list[int]:

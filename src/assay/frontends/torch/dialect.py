@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -104,9 +104,10 @@ def run_opaque(
     first = shown_tensor if function in BY_MEMORY else as_tensor
     placed = [in_order(value, order) for value, order in zip(inputs, orders, strict=True)] if orders else inputs
     given = [(as_tensor if at else first)(value) if is_array(value) else value for at, value in enumerate(placed)]
-    positional = _as_torch(decoded(args, given, _number, modules))
-    named = {key: _as_torch(decoded(arg, given, _number, modules)) for key, arg in kwargs}
-    outcome = function(*positional, **named)
+    held = tuple if isinstance(function, HigherOrderOperator) else list
+    positional = _as_torch(decoded(args, given, _number, modules), held)
+    named = {key: _as_torch(decoded(arg, given, _number, modules), held) for key, arg in kwargs}
+    outcome = cast(Any, function)(*positional, **named)
     lent = [value for value in placed if is_array(value)]
     return tuple(_back(part, lent) for part in _flat(outcome))
 
@@ -116,9 +117,10 @@ def _number(value: Any) -> Any:
     return value.item() if isinstance(value, torch.Tensor) else value
 
 
-def _as_torch(value: Any) -> Any:
+def _as_torch(value: Any, held: type[list[Any] | tuple[Any, ...]]) -> Any:
+    """A decoded argument with torch's dtypes; its sequences are lists or tuples."""
     if isinstance(value, list):
-        return [_as_torch(part) for part in value]  # pyright: ignore[reportUnknownVariableType]
+        return held(_as_torch(part, held) for part in cast("list[Any]", value))
     return torch_dtype(value) if isinstance(value, DType) else value
 
 

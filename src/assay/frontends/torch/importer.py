@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -232,7 +232,7 @@ class _Importer:
     def _encoded(self, arg: Any, used: list[Value], bodies: Sequence[fx.GraphModule] = ()) -> Any:
         """An argument as an attribute: a tensor is the text «%i» for input number i, a symbolic number «#i», a body
         «@i» for region number i; a string starts with «=», torch's name for a dtype that only torch has with «~»,
-        a complex number with «+», an op with «&»."""
+        a complex number with «+», an op with «&». A mapping is a tuple of «{», its keys and its values."""
         if isinstance(arg, fx.Node):
             body = self._module(arg)
             if body is not None:
@@ -241,6 +241,9 @@ class _Importer:
             return self._reference(self.values[arg], used, "#" if number else "%")
         if isinstance(arg, list | tuple):
             return tuple(self._encoded(part, used, bodies) for part in arg)  # pyright: ignore[reportUnknownVariableType]
+        if isinstance(arg, Mapping):
+            table = cast("Mapping[Any, Any]", arg)
+            return (_MAPPING, *(self._encoded(part, used, bodies) for part in (*table, *table.values())))
         if isinstance(arg, OpOverload | HigherOrderOperator):
             return f"&{op_name(arg)}"
         if isinstance(arg, torch.dtype):
@@ -296,7 +299,10 @@ def decoded(
 ) -> Any:
     """An encoded argument with its values and bodies put back in; `number` is applied to symbolic numbers."""
     if isinstance(template, tuple):
-        return [decoded(part, inputs, number, bodies) for part in template]  # pyright: ignore[reportUnknownVariableType]
+        mapping = template[:1] == (_MAPPING,)
+        parts = [decoded(part, inputs, number, bodies) for part in template[mapping:]]  # pyright: ignore[reportUnknownVariableType]
+        half = len(parts) // 2
+        return dict(zip(parts[:half], parts[half:], strict=True)) if mapping else parts
     if not isinstance(template, str):
         return template
     if template[0] in _SPELLED:
@@ -330,6 +336,7 @@ def function_of(target: str) -> Any:
     return found
 
 
+_MAPPING = "{"
 _SPELLED: dict[str, Callable[[str], Any]] = {
     "=": str,
     "+": complex,

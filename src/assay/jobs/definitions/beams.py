@@ -15,6 +15,8 @@ from assay.ops.registry import op
 
 _NEVER = np.float32(-1e9)
 """The score of what must not be chosen."""
+_PART = 128
+"""So many scores have one peak."""
 
 
 def _shapes(log_odds: Fact, running: Fact, *others: Fact, **attrs: Any) -> list[Shape]:
@@ -75,5 +77,10 @@ def beams(
 
 
 def _largest(scores: Array, count: int) -> Array:
-    """The places of the largest scores, largest first; of equal ones the first."""
-    return np.argsort(-scores, kind="stable")[:count]
+    """The places of the largest scores, largest first; of equal ones the first, and what is no number last.
+
+    So many parts of the line have a score that is at least the least of their peaks: others need not be looked at."""
+    peaks = np.maximum.reduceat(scores, np.arange(0, len(scores), _PART))
+    few = len(peaks) <= count or np.isnan(peaks).any()
+    places = np.arange(len(scores)) if few else np.flatnonzero(scores >= np.partition(peaks, -count)[-count])
+    return places[np.argsort(-scores[places], kind="stable")[:count]]

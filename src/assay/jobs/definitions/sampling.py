@@ -99,15 +99,23 @@ def _row(scores: Fact, *others: Fact, **attrs: Any) -> list[Shape]:
 def draw(scores: Array, seed: Array, position: Array) -> Array:
     """One token of each row, by the probabilities that softmax makes of scores. What is drawn depends on the seed, the
     position and the scores alone: the position counts draws, and no draw depends on those before it."""
-    stream = np.random.Generator(np.random.Philox(key=int(seed) & (2**64 - 1), counter=int(position)))
     rows = scores.reshape(-1, scores.shape[-1])
-    drawn = [_drawn(row, point) for row, point in zip(rows, stream.random(len(rows)), strict=True)]
+    kept = [_kept(row) for row in rows]
+    alone = all(len(each) == 1 for each in kept)  # whatever is drawn, it is this one
+    points = [0.0] * len(rows) if alone else _points(int(seed), int(position), len(rows))
+    drawn = [_drawn(*each) for each in zip(rows, kept, points, strict=True)]
     return np.array(drawn, np.int64).reshape(scores.shape[:-1])
 
 
-def _drawn(row: Array, point: float) -> int:
-    """The token at a point between 0 and 1 of the line on which each token has the length of its probability."""
-    kept = _kept(row)
+def _points(seed: int, position: int, count: int) -> list[float]:
+    """Numbers between 0 and 1, one for each row."""
+    stream = np.random.Generator(np.random.Philox(key=seed & (2**64 - 1), counter=position))
+    return stream.random(count).tolist()
+
+
+def _drawn(row: Array, kept: Array, point: float) -> int:
+    """The token at a point between 0 and 1 of the line on which each token that is kept has the length of its
+    probability."""
     line = np.cumsum(_probabilities(row[kept]))
     return int(kept[np.searchsorted(line, point * line[-1], side="right")])
 
@@ -124,3 +132,28 @@ def _probabilities(scores: Array) -> Array:
     """What softmax makes of scores, in f64."""
     found = np.exp(scores.astype(np.float64) - scores.max())
     return found / found.sum()
+
+
+# --- how probable tokens are
+
+
+def _rows(scores: Fact, tokens: Fact) -> list[Shape]:
+    return [tokens.shape]
+
+
+@op("f32, i64 -> f32", into=JOB_OPS, shape=_rows, host=True)
+def log_odds(scores: Array, tokens: Array) -> Array:
+    """The logarithm of the probability that softmax gives one token of each row."""
+    return np.take_along_axis(scores, tokens[:, None], -1)[:, 0] - _whole(scores)[:, 0]
+
+
+@op("f32 -> f32", into=JOB_OPS, shape=same, host=True)
+def all_log_odds(scores: Array) -> Array:
+    """The logarithms of the probabilities that softmax gives the tokens of each row."""
+    return scores - _whole(scores)
+
+
+def _whole(scores: Array) -> Array:
+    """What is to be taken from scores for their exponentials to add up to 1."""
+    highest = scores.max(-1, keepdims=True)
+    return highest + np.log(np.exp(scores - highest).sum(-1, keepdims=True))

@@ -69,18 +69,6 @@ def _rule_times(row: Array, tokens: Array, end: int, times: int) -> None:
             row[:times] = -np.inf
 
 
-def _rows(scores: Fact, tokens: Fact) -> list[Shape]:
-    return [tokens.shape]
-
-
-@op("f32, i64 -> f32", into=JOB_OPS, shape=_rows, host=True)
-def log_odds(scores: Array, tokens: Array) -> Array:
-    """The logarithm of the probability that softmax gives one token of each row."""
-    highest = scores.max(-1, keepdims=True)
-    whole = highest[:, 0] + np.log(np.exp(scores - highest).sum(-1))
-    return np.take_along_axis(scores, tokens[:, None], -1)[:, 0] - whole
-
-
 def _one(*inputs: Fact, **attrs: Any) -> list[Shape]:
     return [()]
 

@@ -229,8 +229,11 @@ def _eliminated(x: Array) -> tuple[Array, Array, Array]:
 
 
 def _permutation(pivots: Array, rows: int) -> Array:
-    """Which row each row of the exchanged matrix was."""
-    flat = pivots.reshape(math.prod(pivots.shape[:-1]), pivots.shape[-1])
+    """Which row each row of the exchanged matrix was. IndexError if a row is exchanged with one that is not there."""
+    exchanges = pivots if rows else pivots[..., :0]
+    flat = exchanges.reshape(math.prod(pivots.shape[:-1]), exchanges.shape[-1])
+    if flat.size and (flat.min() < 1 or flat.max() > rows):
+        raise IndexError(f"{rows} rows are not exchanged with number {flat.min()} or {flat.max()}")
     order = np.tile(np.arange(rows), (len(flat), 1))
     each = np.arange(len(flat))
     for j in range(flat.shape[-1]):

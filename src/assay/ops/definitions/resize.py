@@ -52,6 +52,10 @@ def _pytorch_half_pixel(at: Array, line: ResizeAxis) -> Array:
     return _half_pixel(at, line) if line.new > 1 else np.zeros_like(at)
 
 
+def _half_pixel_if_resized(at: Array, line: ResizeAxis) -> Array:
+    return at if line.new == line.size else _half_pixel(at, line)
+
+
 def _align_corners(at: Array, line: ResizeAxis) -> Array:
     return np.zeros_like(at) if line.new == 1 else at * (line.size - 1) / (line.extent - 1)
 
@@ -70,6 +74,7 @@ TRANSFORMS: Mapping[str, Callable[[Array, ResizeAxis], Array]] = {
     "half_pixel": _half_pixel,
     "half_pixel_symmetric": _half_pixel_symmetric,
     "pytorch_half_pixel": _pytorch_half_pixel,
+    "half_pixel_if_resized": _half_pixel_if_resized,
     "align_corners": _align_corners,
     "asymmetric": _asymmetric,
     "crop": _crop,

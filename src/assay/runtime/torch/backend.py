@@ -12,14 +12,7 @@ from torch import fx
 
 from assay.errors import BadFeed, LowerFailed, hint_for
 from assay.frontends.torch import import_fx
-from assay.frontends.torch.decompositions import (
-    decompositions,
-    drawn_once,
-    kept_whole,
-    laid_out_batch_norms,
-    laid_out_elementwise,
-    wide_gradients,
-)
+from assay.frontends.torch.decompositions import decompositions, rules_of_eager
 from assay.frontends.torch.importer import Imported
 from assay.frontends.torch.private.dynamo import aot_autograd, boxed
 from assay.frontends.torch.private.ops import forward_results, is_wrapper_subclass, static_inputs
@@ -113,7 +106,7 @@ def backend(
         inference_compiler=_compiler("inference", chosen, chain),
         decompositions=decompositions(),
     )
-    with kept_whole(), wide_gradients(), laid_out_batch_norms(), laid_out_elementwise(), drawn_once():
+    with rules_of_eager():
         return make(module, inputs)
 
 

@@ -40,13 +40,18 @@ class GraphReport:
 
 @dataclass(frozen=True, slots=True)
 class GraphBreak:
-    """A line at which torch left a graph; `count` says how often, recompiles included."""
+    """A line at which torch left a graph; `count` says how often, recompiles included.
+
+    `left` names the function that runs eagerly as a whole for it; it is empty where torch compiles what is before and
+    behind the line.
+    """
 
     file: str
     line: int
     code: str
     reason: str
     hints: tuple[str, ...]
+    left: str
     count: int
 
 
@@ -171,7 +176,7 @@ _JUMPS = {
 
 
 def _counted_breaks(breaks: Iterable[Break]) -> tuple[GraphBreak, ...]:
-    counts = Counter((each.file, each.line, each.code, *_reason_and_hints(each.message)) for each in breaks)
+    counts = Counter((each.file, each.line, each.code, *_reason_and_hints(each.message), each.left) for each in breaks)
     return tuple(GraphBreak(*found, count) for found, count in counts.items())
 
 
@@ -303,6 +308,7 @@ def _breaks(explanation: TorchExplanation) -> str:
         times = f" ({each.count} times)" if each.count > 1 else ""
         lines.append(f"  {_place(each.file, each.line)}{times}  {each.code}")
         lines.append(f"    {each.reason}")
+        lines += [f"    {each.left} runs eagerly as a whole"] if each.left else []
     return "\n".join(["Graph breaks", *lines]) if lines else ""
 
 

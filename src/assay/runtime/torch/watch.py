@@ -38,6 +38,8 @@ class Break:
     line: int
     code: str
     message: str
+    left: str = ""
+    """The function that runs eagerly as a whole for it; empty where torch compiles what is before and behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +244,10 @@ def _compiled(
         try:
             yield region.model
         finally:
-            seen.breaks += map(_break, region.breaks)
+            left = [Break(each.file, each.line, each.code, each.reason, each.name) for each in region.left]
+            known = {(each.file, each.line) for each in left}
+            seen.breaks += [each for each in map(_break, region.breaks) if (each.file, each.line) not in known]
+            seen.breaks += left
             seen.given_up |= {failure.compilation for failure in seen.failures} - region.made
 
 

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from assay.ir.dims import evaluate
+from assay.ir.dims import Dim, evaluate
 from assay.targets.grown import GrownTensor, Room
-from assay.targets.shared.growth import CacheGrowth
-from assay.targets.shared.planner import Planner
 
 _SPARE = 256
 """Places that memory has at least behind what lies there, so that most runs find room."""
@@ -27,7 +25,7 @@ class Extent:
     rooms: Sequence[Room] | None = None
 
 
-class _Place(NamedTuple):
+class CachePlace(NamedTuple):
     """A cache by its number among inputs, outputs and pieces of memory for results."""
 
     input: int
@@ -35,20 +33,22 @@ class _Place(NamedTuple):
     block: int
 
 
+@dataclass(frozen=True)
+class CachePlaces:
+    """The caches of a segment, all along axes of one size, `before`, to `after`: dims over the symbols of a run, whose
+    names are listed in their order."""
+
+    places: tuple[CachePlace, ...]
+    symbols: tuple[str, ...]
+    before: Dim
+    after: Dim
+
+
 class Growing:
     """The growth of a segment. Runs of several threads may want the same room: the first one gets it."""
 
-    def __init__(self, growth: CacheGrowth, planner: Planner) -> None:
-        graph = planner.graph
-        self._growth, self._names = growth, list(planner.sources)
-        self.places = [
-            _Place(
-                graph.inputs.index(source),
-                graph.outputs.index(result),
-                planner.made.index(planner.view(result).storage),
-            )
-            for result, source in growth.inputs.items()
-        ]
+    def __init__(self, caches: CachePlaces) -> None:
+        self.places, self._caches = caches.places, caches
         self._lock = threading.Lock()
 
     def is_wanted(self, inputs: Sequence[Any]) -> bool:
@@ -73,8 +73,8 @@ class Growing:
         return Extent(after + max(after // 2, _SPARE), before, after)
 
     def _sizes(self, symbols: Sequence[int]) -> tuple[int, int]:
-        known = dict(zip(self._names, symbols, strict=True))
-        before, after = evaluate(self._growth.before, known), evaluate(self._growth.after, known)
+        known = dict(zip(self._caches.symbols, symbols, strict=True))
+        before, after = evaluate(self._caches.before, known), evaluate(self._caches.after, known)
         assert before is not None
         assert after is not None
         return before, after

@@ -3,44 +3,29 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from assay.targets.cpu.machine import TABLES, TapeTables
 from assay.targets.shared.arena import arena_storages
 from assay.targets.shared.artifacts import Kernel
 from assay.targets.shared.sizes import Sizes
 from assay.targets.shared.tape import Step, Tape, liveness
 from assay.targets.shared.views import Storage
 
-_SIZE_OP = np.dtype([("op", "i4"), ("a", "i4"), ("b", "i4")])
-_BUFFER = np.dtype([("bytes", "i4"), ("from", "i4"), ("to", "i4")])
-_OPERAND = np.dtype([("buffer", "i4"), ("offset", "i4"), ("width", "i4")])
-_GRID = ("rows", "cols", "row_grain", "col_grain", "work", "scratch")
-_PLACES = ("operands", "numbers", "floats", "then", "attached")
-_STEP = np.dtype([("run", "u8"), *((name, "i4") for name in (*_PLACES, *_GRID, "control"))])
-
-
-class _Header(ctypes.Structure):
-    _fields_ = (
-        *((name, ctypes.c_int32) for name in ("symbols", "size_ops", "buffers", "steps")),
-        *((name, ctypes.c_int32) for name in ("operands", "numbers", "errors", "unused")),
-        ("limit", ctypes.c_int64),
-        *((name, ctypes.c_void_p) for name in ("size_op", "constant", "buffer", "operand", "number", "real", "step")),
-    )
-
 
 class Encoded(NamedTuple):
     """A tape as the machine reads it. `order` are the steps in the order in which their times are noted."""
 
-    header: _Header
+    header: ctypes.Structure
     order: tuple[Step, ...]
-    tables: tuple[Any, ...]
+    tables: TapeTables
     """What the header points to."""
 
 
-def encode(tape: Tape, error_storage: Storage, addresses: dict[Kernel, int], limit: int) -> Encoded:
+def encode(tape: Tape, error_storage: Storage, addresses: Mapping[Kernel, int], limit: int) -> Encoded:
     """The tape as tables. `addresses` says where the kernels are, `limit` how many bytes one storage may have."""
     order = tape.order
     lives = liveness(tape)
@@ -53,22 +38,13 @@ def encode(tape: Tape, error_storage: Storage, addresses: dict[Kernel, int], lim
     numbers = [sizes.slot(number) for s in order for number in s.numbers]
     reals = [number for s in order for number in s.floats]
     rows = _step_rows(order, sizes, addresses)
-    table = [(sizes.slot(b.bytes), *((-1, -1) if b.given or b is error_storage else lives[b])) for b in storages]
-    tables = (
-        np.array(sizes.ops, _SIZE_OP),
-        np.array(sizes.constants, np.int64),
-        np.array(table, _BUFFER),
-        np.array(operands, _OPERAND),
-        np.array(numbers, np.int32),
-        np.array(reals, np.float64),
-        np.array(rows, _STEP),
-    )
-    counts = (len(sizes.symbols), len(sizes.ops), len(storages), len(order), len(operands), len(numbers))
-    header = _Header(*counts, len(tape.errors), 0, limit, *(each.ctypes.data for each in tables))
-    return Encoded(header, tuple(order), tables)
+    buffers = [(sizes.slot(b.bytes), *((-1, -1) if b.given or b is error_storage else lives[b])) for b in storages]
+    contents = (sizes.ops, sizes.constants, buffers, operands, numbers, reals, rows)
+    tables = TapeTables(*(np.array(each, kind) for each, kind in zip(contents, TABLES, strict=True)))
+    return Encoded(tables.header(len(sizes.symbols), len(tape.errors), limit), tuple(order), tables)
 
 
-def _step_rows(order: Sequence[Step], sizes: Sizes, addresses: dict[Kernel, int]) -> list[tuple[int, ...]]:
+def _step_rows(order: Sequence[Step], sizes: Sizes, addresses: Mapping[Kernel, int]) -> list[tuple[int, ...]]:
     index = {id(step): at for at, step in enumerate(order)}
     attached = {id(step.epilogue) for step in order if step.epilogue is not None}
     rows: list[tuple[int, ...]] = []

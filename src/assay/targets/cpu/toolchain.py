@@ -47,8 +47,9 @@ class Toolchain:
     def __init__(self, compiler: Compiler, store: Store | None = None, *, flags: Sequence[str] = ()) -> None:
         self.compiler = compiler
         self._flags = (*FLAGS, *flags)
-        identity = digest(compiler.identity, " ".join(self._flags), _machine(), _headers())
-        self.artifacts = Artifacts(identity, store, _loaded)
+        self.identity = digest(compiler.identity, " ".join(self._flags), _machine(), _headers())
+        """What stands for all that native code depends on, here and now, but its source."""
+        self.artifacts = Artifacts(self.identity, store, _loaded)
         self._given_up = ""
 
     def load(self, kernels: Sequence[Kernel]) -> list[ctypes.CDLL]:

@@ -1,7 +1,7 @@
 """The Tenstorrent target: segments become programs of the library ttnn.
 
-The library checks every call of a program on a stand-in for a card. The numbers come from a model of the card: the
-oracle, with the card's rounding. Nothing here is measured on a device, and nothing says so.
+The library checks every call of a program on a stand-in for a card. Then the card runs it. Where there is none, the
+numbers come from a model of it, the oracle with the card's rounding, and no time is told.
 """
 
 from __future__ import annotations
@@ -26,19 +26,21 @@ from assay.targets.base import (
 )
 from assay.targets.shared.limitations import other_mode
 from assay.targets.threads import Threads, available_threads
+from assay.targets.ttnn.card import open_card
 from assay.targets.ttnn.executable import Setting, compiled
 from assay.targets.ttnn.formats import chosen_weights
 from assay.targets.ttnn.heads import fuse_heads
-from assay.targets.ttnn.library import LibraryFailed, has_card, open_library
+from assay.targets.ttnn.library import LibraryFailed, open_library
 from assay.targets.ttnn.linear import fuse_linear
 from assay.targets.ttnn.numbers import chosen_numbers
+from assay.targets.ttnn.parallel import chosen_way
 from assay.targets.ttnn.resident import keep_weights
 from assay.targets.ttnn.table import TABLE
 from assay.targets.ttnn.whole import bound_infinities
 
 
 class TtnnTarget:
-    """Tenstorrent cards, as the library and a model of the card know them."""
+    """Tenstorrent cards, through their library; without one, as the library and a model of the card know them."""
 
     name = "ttnn"
 
@@ -46,23 +48,24 @@ class TtnnTarget:
         self._mode, self._limits = mode, limits
 
     def probe(self) -> Probe:
-        """Whether the library is there, and which card stands in."""
+        """Whether the library is there, which card stands in, and who computes."""
         library = open_library()
         if isinstance(library, str):
             return Probe(False, library)
         try:
-            about = library.about()
-        except LibraryFailed as error:
+            about, numbers = library.about(), chosen_numbers()
+            if numbers.measured:
+                open_card()
+        except (LibraryFailed, CompileFailed) as error:
             return Probe(False, error.message.partition("\n")[0])
         cores = "×".join(map(str, about.grid))
+        kind = "" if numbers.measured else "mock "
         details = {
             "ttnn": about.version,
-            "card": f"mock {library.mock.name} ({about.chips} × {about.arch}, {cores} cores)",
-            "numbers": chosen_numbers().words,
+            "card": f"{kind}{library.mock.name} ({about.chips} × {about.arch}, {cores} cores)",
+            "numbers": numbers.words,
         }
-        return Probe(
-            True, details={**details, **({"but": "the card of this machine is not used"} if has_card() else {})}
-        )
+        return Probe(True, details=details)
 
     @property
     def traits(self) -> Traits:
@@ -72,7 +75,7 @@ class TtnnTarget:
             sizes="specialised",
             buckets=_BUCKETS,
             rounds_to=bf16,
-            modelled=True,
+            modelled=not chosen_numbers().measured,
             operations_per_second=1e13,
         )
 
@@ -94,7 +97,7 @@ class TtnnTarget:
         )
 
     def open(self) -> Device:
-        """The memory of the modelled card."""
+        """The memory of the card, or of what stands in for it."""
         return chosen_numbers().card()
 
     def compile(
@@ -104,7 +107,7 @@ class TtnnTarget:
         library = open_library()
         if isinstance(library, str):
             raise CompileFailed(library)
-        setting = Setting(segment, library, self._limits, bodies, chosen_weights())
+        setting = Setting(segment, library, self._limits, bodies, chosen_weights(), chosen_way())
         numbers = chosen_numbers()
         return compiled(setting, device or numbers.card(), numbers.executable)
 

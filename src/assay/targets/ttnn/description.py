@@ -8,13 +8,15 @@ from assay.ir.graph import Graph, Node, Value
 from assay.targets.base import ProgramNote
 from assay.targets.ttnn.library import About
 from assay.targets.ttnn.lowering import Taken
+from assay.targets.ttnn.parallel import Sharing
 from assay.targets.ttnn.plan import Conversion, Form
 
 _MIB = 1 << 20
 
 
-def description(segment: Graph, taken: Taken, card: About) -> list[ProgramNote]:
+def description(shared: Sharing, taken: Taken, card: About) -> list[ProgramNote]:
     """The notes on a segment's program; figures of memory are the library's own, for one chip."""
+    segment = shared.graph
     steps = taken.program.steps
     once = sum(step.once for step in steps)
     converted = [each for each in taken.program.conversions if not each.once]
@@ -22,7 +24,7 @@ def description(segment: Graph, taken: Taken, card: About) -> list[ProgramNote]:
     return [
         ProgramNote(f"{segment.name}: {len(steps) - once} calls of the library in each run, {once} once for all runs"),
         ProgramNote(
-            "Memory of the card:",
+            f"Memory of the card{_beside(taken.checked.others)}:",
             ("", ">given MiB", ">most MiB", ">of MiB", "most at"),
             [
                 _memory_row(taken, at, kind, size)
@@ -34,7 +36,23 @@ def description(segment: Graph, taken: Taken, card: About) -> list[ProgramNote]:
             ("value", "from", "to", "why"),
             [(names[each.value], *_change(each.have, each.want), _why(each)) for each in converted],
         ),
+        *_chips(shared, names),
     ]
+
+
+def _chips(shared: Sharing, names: Mapping[Value, str]) -> list[ProgramNote]:
+    """How several chips share the work, or why they do not."""
+    if shared.reason:
+        return [ProgramNote(f"Every chip computes everything: {shared.reason}")]
+    if shared.chips == 1:
+        return []
+    what, titles, rows = shared.told(names)
+    return [ProgramNote(f"{shared.chips} chips share {what}", titles, rows)]
+
+
+def _beside(others: int) -> str:
+    """What other programs had on the card when this one was taken."""
+    return f", beside {others / _MIB:,.2f} MiB of DRAM with the weights of other programs" if others else ""
 
 
 def _memory_row(taken: Taken, kind: int, name: str, size: int) -> Sequence[str]:

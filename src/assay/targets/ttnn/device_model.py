@@ -59,21 +59,32 @@ class ModelledExecutable(TakenExecutable):
 
     def __init__(self, setting: Setting, taken: Taken, resident: Mapping[Value, ModelledBuffer]) -> None:
         super().__init__(setting, taken, resident)
-        segment = setting.segment
-        self._narrow = matrices_of(segment) if setting.matrices else frozenset[Value]()
-        lasting = {**segment.constants, **{value: each.content for value, each in resident.items()}}
+        graph, places = self.sharing.modelled, self.sharing.places
+        self._narrow = matrices_of(graph) if setting.matrices else frozenset[Value]()
+        lasting = dict(graph.constants)
+        for value, each in resident.items():
+            lasting.update(zip(places(value), self.sharing.shares(value, each.content), strict=False))
         constants = {value: self._held(value, content) for value, content in lasting.items()}
-        graph = replace(segment, inputs=self.open, input_names=(), constants=constants)
-        self._oracle = Interpreter(graph, "bf16", setting.limits, setting.bodies)
-        self._whole = any(kind_of(value) == "int" for node in segment.nodes for value in node.outputs)
+        self._local = [place for value in self.open for place in places(value)]
+        one = replace(graph, inputs=tuple(self._local), input_names=(), constants=constants)
+        self._oracle = Interpreter(one, "bf16", setting.limits, setting.bodies)
+        self._whole = any(kind_of(value) == "int" for node in graph.nodes for value in node.outputs)
 
     def submit(
         self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
     ) -> tuple[tuple[Any, ...], Run]:
-        """Buffers in, buffers out."""
-        watch = _widths_watched(observer) if self._whole else observer
-        contents = [self._held(value, each.content) for value, each in zip(self.open, inputs, strict=True)]
-        found, _ = self._oracle.submit(contents, watch, allowance)
+        """Buffers in, buffers out. Chips compute one after the other, or node by node if they exchange something."""
+        self.started()
+        seen = None if observer is None else self.sharing.watched()
+        watch = observer if seen is None else seen
+        watch = _widths_watched(watch) if self._whole else watch
+        made: list[tuple[Any, ...]] = []
+        for given in self.sharing.rounds(self.open, [each.content for each in inputs]):
+            own = [self._held(value, each) for value, each in zip(self._local, given, strict=True)]
+            made.append(self._oracle.submit(own, watch, allowance)[0])
+        if seen is not None and observer is not None:
+            seen.tell(observer)
+        found = self.sharing.joined(self.setting.segment.outputs, made)
         return tuple(map(ModelledBuffer, found)), Finished(self.taken.peak_bytes)
 
     def _held(self, value: Value, content: Array) -> Array:

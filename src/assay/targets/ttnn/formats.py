@@ -22,9 +22,9 @@ TILE = 32
 """Rows and columns of a tile."""
 _FRACTION = 23
 _INFINITE = 255
+"""The exponent of infinities and NaN."""
 ENVIRONMENT = "ASSAY_TTNN_WEIGHTS"
 """The variable with the format that the matrices of products have on the card."""
-"""The exponent of infinities and NaN."""
 
 
 def bfloat16(array: Array) -> Array:

@@ -148,10 +148,6 @@ class CallProgram:
         """The bytes of what the program is given: weights and inputs."""
         return sum(bytes_on_card(on_card(each.value), each.form) for each in self.given)
 
-    def inputs(self) -> list[tuple[int, tuple[int, ...], str, str]]:
-        """What the program is given, as the worker takes it."""
-        return [(each.ref.number, on_card(each.value), each.form.dtype, each.form.layout) for each in self.given]
-
 
 def _refs(arguments: Sequence[Any]) -> list[Ref]:
     found: list[Ref] = []

@@ -16,13 +16,16 @@ import numpy as np
 from assay.errors import AssayError, CompileFailed
 from assay.ir.dtypes import DType, bf16, boolean, f32, i64
 from assay.ir.graph import Graph
+from assay.ir.types import TensorType
 from assay.ops import OPS
 from assay.ops.builder import Builder
 from assay.ops.registry import Sample
-from assay.targets.ttnn.library import Library, RefusedCall
+from assay.targets.ttnn.cards import Card
+from assay.targets.ttnn.library import Library, RefusedCall, TensorSpec
 from assay.targets.ttnn.lowering import accepted, planned
 from assay.targets.ttnn.plan import ROWS, TILE
-from assay.targets.ttnn.table import TABLE, OpTable
+from assay.targets.ttnn.rows.collectives import COLLECTIVES
+from assay.targets.ttnn.table import TABLE, OpRow, OpTable
 
 DTYPES: tuple[DType, ...] = (f32, bf16, boolean, i64)
 """Those of a model that the card holds."""
@@ -50,8 +53,15 @@ def _image(*new: int, mode: str, **attrs: Any) -> Sample:
     return Sample((np.ones((2, 48, 7, 9), np.float32), np.array(new)), {"axes": (2, 3), "mode": mode, **attrs}, (1,))
 
 
+def _written(shape: tuple[int, ...], *rows: int) -> Sample:
+    """Rows along the first axis that are written at places which are known."""
+    new = np.full((len(rows), *shape[1:]), 2, np.float32)
+    return Sample((np.ones(shape, np.float32), np.array(rows)[:, None], new), {"reduction": "none"}, (1,))
+
+
 _TABLE = np.ones((40, 6, 64), np.float32)
 
+_PLAIN = {"strides": (1, 1), "dilations": (1, 1), "output_padding": (0, 0)}
 _DOUBLED = {"strides": (2, 2), "dilations": (1, 1), "output_padding": (0, 0)}
 
 MORE: Mapping[str, Sequence[Sample]] = {
@@ -78,6 +88,10 @@ MORE: Mapping[str, Sequence[Sample]] = {
     "conv_transpose": [
         _floats((1, 128, 32, 32), (128, 64, 4, 4), (64,), pads=(1,) * 4, **_DOUBLED),
         _floats((2, 64, 16, 16), (64, 64, 2, 2), (64,), pads=(0,) * 4, **_DOUBLED),
+        _floats((2, 512, 1, 1), (512, 512, 3, 3), pads=(1,) * 4, **_PLAIN),
+        _floats((2, 64, 1, 1), (64, 64, 3, 3), pads=(1,) * 4, **_PLAIN),
+        _floats((2, 64, 1, 1), (64, 64, 1, 1), pads=(0,) * 4, **_DOUBLED),
+        _floats((2, 128, 4, 4), (128, 64, 3, 3), pads=(1,) * 4, **_PLAIN),
     ],
     "group_norm": [
         _floats((1, 320, 64, 64), (320,), (320,), groups=32),
@@ -102,7 +116,9 @@ MORE: Mapping[str, Sequence[Sample]] = {
     "scatter_nd": [
         Sample((_TABLE, _whole(3, 1), np.ones((3, 6, 64), np.float32)), {"reduction": reduction})
         for reduction in ("none", "add")
-    ],
+    ]
+    + [_written((40, 6, 64), *rows) for rows in ((3, 4, 39), (0,), (-1, 5, 5), (7, 6), tuple(range(1, 40, 2)))]
+    + [_written((1, 3, 800, 1088), 0)],
     "scatter_elements": [Sample((_TABLE, _whole(40, 1, 64), np.ones((40, 1, 64), np.float32)), {"axis": 1})],
     "topk": [
         Sample((np.ones((1, 1000), np.float32), np.array(5)), {"axis": -1}, (1,)),
@@ -249,17 +265,34 @@ def refused(rule: LibraryRule, library: Library) -> str:
     options = {k: {"value": next(numbers)} if type(v) is tuple else v for k, v in rule.options.items()}
     args = [*({"value": at + 1} for at in range(len(rule.tensors))), *rule.arguments]
     step = {"op": rule.call, "args": args, "kwargs": options, "results": [len(tensors) + 1], "frees": []}
-    found = library.check([step], [(at + 1, *tensor) for at, tensor in enumerate(tensors)])
+    found = library.check([step], [TensorSpec(at + 1, *tensor) for at, tensor in enumerate(tensors)])
     return found.reason if isinstance(found, RefusedCall) else ""
 
 
 def answers(op: str, library: Library) -> dict[tuple[str, str], str]:
     """What the library says of a row's first case that it takes, in each format: empty is yes, else its words."""
-    row = TABLE.rows[op]
     graph = next(graph for _, graph in cases(op) if taken(graph) and _works(graph, library))
+    return _in_each_format(graph, TABLE.rows[op], library)
+
+
+def exchange_axes(card: Card) -> list[int]:
+    """The axes of a card's mesh along which chips exchange something."""
+    return [axis for axis, chips in enumerate(card.mesh) if chips > 1]
+
+
+def exchanges(op: str, axis: int, library: Library) -> dict[tuple[str, str], str]:
+    """What the library says, in each format, if chips along an axis of the mesh exchange something."""
+    b = Builder()
+    x = b.input(TensorType(f32, (3, 5, 64)))
+    graph = b.finish(op, [x], b.emit(op, x, chips=library.mock.mesh[axis], axis=axis))
+    return _in_each_format(graph, COLLECTIVES.rows[op], library)
+
+
+def _in_each_format(graph: Graph, row: OpRow, library: Library) -> dict[tuple[str, str], str]:
+    (node,) = graph.nodes
     found: dict[tuple[str, str], str] = {}
     for dtype, layout in FORMATS:
-        table = OpTable({op: replace(row, layout=layout)})
+        table = OpTable({node.op: replace(row, layout=layout)})
         try:
             accepted(planned(graph, floats=dtype, table=table), library)
             found[dtype, layout] = ""

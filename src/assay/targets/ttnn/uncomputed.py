@@ -40,6 +40,7 @@ class UncomputedExecutable(TakenExecutable):
         self, inputs: Sequence[Any], observer: Observer | None = None, allowance: Allowance | None = None
     ) -> tuple[tuple[Any, ...], Run]:
         """Buffers in, zeros out. An observer is told of nothing, as nothing is computed."""
+        self.started()
         return tuple(map(_result, self.setting.segment.outputs)), Finished(self.taken.peak_bytes)
 
 

@@ -13,6 +13,8 @@ from assay.ops.parts import scalar_size
 
 BATCH, STEP, PAST = symbol("batch", 1), symbol("step", 1), symbol("past")
 """Rows, tokens of this call, and tokens of earlier calls."""
+SOURCES = symbol("sources", 1)
+"""What rows were made of: each row has one of its own, or as many rows as beams share one."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,21 @@ def attend(
     with m.op("attention") as b:
         found = b.sdpa(query, key, value, mask, scale=scale, softcap=softcap, causal=causal)
     return join_heads(m, found)
+
+
+def attend_to_source(
+    m: Network, query: Value, key: Value, value: Value, mask: Value | None = None, *, scale: float | None = None
+) -> Value:
+    """`attend` to sources (sources, heads, length, width) that neighbouring rows of the query share, so many each. What
+    is read of a source serves all its rows."""
+    heads, width = m.size(query, 1), m.size(query)
+    with m.op("attention") as b:
+        batch, step, sources = b.size(query, 0), b.size(query, 2), b.size(key, 0)
+        split = b.reshape(query, b.vector(sources, -1, heads, step, width))
+        joined = b.reshape(b.transpose(split, perm=(0, 2, 1, 3, 4)), b.vector(sources, heads, -1, width))
+        found = b.sdpa(joined, key, value, mask, scale=scale)
+        split = b.reshape(found, b.vector(sources, heads, -1, step, width))
+        return b.reshape(b.transpose(split, perm=(0, 2, 3, 1, 4)), b.vector(batch, step, heads * width))
 
 
 def cached_attention(

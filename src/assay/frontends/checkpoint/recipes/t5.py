@@ -11,8 +11,10 @@ import numpy as np
 from assay.frontends.checkpoint.fields import Fields
 from assay.frontends.checkpoint.recipes.attention import (
     BATCH,
+    SOURCES,
     Decoding,
     attend,
+    attend_to_source,
     split_heads,
     start_decoding,
 )
@@ -143,11 +145,11 @@ def _encoder(tensors: Tensors, c: T5Configuration, options: GraphOptions) -> Gra
 def _decoder(tensors: Tensors, c: T5Configuration, options: GraphOptions) -> Graph:
     root = Network.empty(tensors, options, "t5")
     decoding = start_decoding(root, c.decoder_layers, c.heads, c.head_width)
-    dims = (BATCH, c.heads, SOURCE, c.head_width)
+    dims = (SOURCES, c.heads, SOURCE, c.head_width)
     read = [
         tuple(root.input(name, options.dtype, *dims) for name in _cross(index)) for index in range(c.decoder_layers)
     ]
-    mask = root.input("cross_mask", dtypes.i64, BATCH, SOURCE)
+    mask = root.input("cross_mask", dtypes.i64, SOURCES, SOURCE)
     x = embedding(root.at("shared"), decoding.tokens, c.vocabulary, c.width)
     m = root.at("decoder")
     with root.op("positions") as b:
@@ -181,7 +183,8 @@ def _decoder_layer(
     values = decoding.extended(f"layers.{index}.value", _heads(at, c, "v", normal))
     x = added(own, x, _output(at, c, attend(at, _heads(at, c, "q", normal), keys, values, bias, scale=1.0)))
     at = cross.at("EncDecAttention")
-    x = added(cross, x, _output(at, c, attend(at, _heads(at, c, "q", _norm(cross, c, x)), *read, scale=1.0)))
+    query = _heads(at, c, "q", _norm(cross, c, x))
+    x = added(cross, x, _output(at, c, attend_to_source(at, query, *read, scale=1.0)))
     return m.named(_dense(m.at("layer.2"), c, x))
 
 

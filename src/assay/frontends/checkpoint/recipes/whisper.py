@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from assay.frontends.checkpoint.fields import Fields
 from assay.frontends.checkpoint.recipes.attention import (
     BATCH,
+    SOURCES,
     Decoding,
     attend,
+    attend_to_source,
     cached_attention,
     split_heads,
     start_decoding,
@@ -147,7 +149,7 @@ def _decoder(tensors: Tensors, c: WhisperConfiguration, options: GraphOptions) -
     width = c.width // c.decoder_heads
     decoding = start_decoding(root, c.decoder_layers, c.decoder_heads, width)
     heard = [
-        tuple(root.input(name, options.dtype, BATCH, c.decoder_heads, c.frames, width) for name in _cross(index))
+        tuple(root.input(name, options.dtype, SOURCES, c.decoder_heads, c.frames, width) for name in _cross(index))
         for index in range(c.decoder_layers)
     ]
     m = root.at("model.decoder")
@@ -166,7 +168,7 @@ def _decoder_layer(
     x = added(m, x, _output(at, cached_attention(at, decoding, index, *_projections(at, normal, c.decoder_heads))))
     at, normal = m.at("encoder_attn"), layer_norm(m.at("encoder_attn_layer_norm"), x, _EPSILON)
     query = split_heads(at, linear(at.at("q_proj"), normal, c.width, bias=True), c.decoder_heads)
-    x = added(m, x, _output(at, attend(at, query, key, value)))
+    x = added(m, x, _output(at, attend_to_source(at, query, key, value)))
     normal = layer_norm(m.at("final_layer_norm"), x, _EPSILON)
     return m.named(added(m, x, mlp(m, normal, c.decoder_inner_width, c.activation, ("fc1", "fc2"))))
 

@@ -13,7 +13,7 @@ from assay.frontends.onnx.types import dtype_of
 from assay.ir import dtypes
 from assay.ir.dims import UNKNOWN, Dim
 from assay.ir.graph import Value
-from assay.ops.parts import check_among
+from assay.ops.parts import check_among, size_quotient
 from assay.ops.registry import FactMissing
 from assay.ops.shapes import axes_of
 
@@ -325,7 +325,7 @@ def range_(b: Builder, n: Source, start: Value, limit: Value, delta: Value) -> R
         wide = [as_i64(b, scalar(b, v)) for v in (start, limit, delta)]
         _require(b, b.ne(wide[2], 0), "a range has the step 0")
         span = b.sub(wide[1], wide[0])
-        count = b.neg(_floor_div(b, b.neg(span), wide[2]))
+        count = b.neg(size_quotient(b, b.neg(span), wide[2]))
     else:
         wide = [b.cast(scalar(b, v), dtype=dtypes.f64) for v in (start, limit, delta)]
         quotient = b.div(b.sub(wide[1], wide[0]), wide[2])
@@ -342,10 +342,6 @@ def _require(b: Builder, condition: Value, message: str) -> None:
         b.require(condition, message=message)
     elif not known.all():
         raise ValueError(message)
-
-
-def _floor_div(b: Builder, x: Value, y: Value) -> Value:
-    return b.div(b.sub(x, b.mod(x, y)), y)
 
 
 @onnx_op("EyeLike")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from assay.frontends.torch.ops.common import Number, tensor
+from assay.frontends.torch.ops.common import Number, tensor, with_elements
 from assay.frontends.torch.ops.normalization import widened
 from assay.frontends.torch.ops.pooling import batched, over_windows
 from assay.frontends.torch.registry import Builder, Call, Results, aten
@@ -49,10 +49,15 @@ def _shaped(b: Builder, x: Value, before: int, after: int) -> Value:
 # --- means
 
 
+_VOLUME = 3
+
+
 @aten("aten._adaptive_avg_pool2d.default", "aten._adaptive_avg_pool3d.default")
 def adaptive_average(b: Builder, n: Call, x: Value, output: Sequence[Number]) -> Results:
+    """Images may be without channels, volumes not."""
     first = b.rank(x) - len(output)
     axes = tuple(range(first, b.rank(x)))
+    with_elements(b, x, range(1 if len(output) == _VOLUME else first, b.rank(x)))
     if all(not isinstance(size, Value) and size == 1 for size in output):
         return b.reduce_mean(x, axes=axes, keepdims=True)
     whole = _whole_windows(b, x, first, output)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from assay.frontends.torch.registry import Builder
@@ -82,3 +82,11 @@ def common_dtype(a: DType, rank_a: int, b: DType, rank_b: int) -> DType:
 
     shapes = [torch.empty((1,) * min(rank, 1), dtype=torch_dtype(kind)) for kind, rank in ((a, rank_a), (b, rank_b))]
     return dtype_of(torch.result_type(*shapes))
+
+
+def with_elements(b: Builder, x: Value, axes: Iterable[int] | None = None) -> Value:
+    """x, none of whose axes (or of these) may be known to be empty: torch is left to say what is wrong with that."""
+    dims = b.dims(x)
+    if 0 in (dims if axes is None else [dims[axis] for axis in axes]):
+        raise ValueError("torch says what is wrong with an axis without elements")
+    return x

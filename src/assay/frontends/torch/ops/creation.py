@@ -11,6 +11,7 @@ from assay.frontends.torch.ops.common import Number, sizes, tensor
 from assay.frontends.torch.registry import Builder, Call, Results, aten
 from assay.ir import dtypes
 from assay.ir.graph import Value
+from assay.ops.parts import size_quotient
 
 
 def filled(b: Builder, n: Call, value: Any, shape: Value) -> Value:
@@ -109,8 +110,7 @@ def _steps(b: Builder, span: Value, by: Value) -> Value:
         return b.cast(b.ceil(b.div(span, by)), dtype=dtypes.i64)
     if b.fact(by).concrete is not None and b.array(by, "step") == 1:
         return span
-    back = b.neg(span)
-    return b.neg(b.div(b.sub(back, b.mod(back, by)), by))
+    return b.neg(size_quotient(b, b.neg(span), by))
 
 
 def _stepped(b: Builder, n: Call, low: Value, by: Value, count: Value) -> Value:

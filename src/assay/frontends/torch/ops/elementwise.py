@@ -159,7 +159,7 @@ def floor_divide(b: Builder, x: Value, y: Value) -> Value:
     """⌊x / y⌋; for floats by way of the remainder, as torch does it."""
     kind = b.dtype(x)
     if not kind.is_float:
-        return b.div(b.sub(x, b.mod(x, y)), y)
+        return _floor_divide_integers(b, x, y)
     work = dtypes.f64 if kind is dtypes.f64 else dtypes.f32
     left, right = tensor(b, x, work), tensor(b, y, work)
     rest, plain = b.fmod(left, right), b.div(left, right)
@@ -170,6 +170,13 @@ def floor_divide(b: Builder, x: Value, y: Value) -> Value:
     nearest = b.where(b.lt(0.5, b.sub(lower, below)), b.add(below, 1.0), below)
     signed = b.where(b.eq(lower, 0.0), b.mul(plain, 0.0), nearest)
     return tensor(b, b.where(b.eq(right, 0.0), plain, signed), kind)
+
+
+def _floor_divide_integers(b: Builder, x: Value, y: Value) -> Value:
+    """No step leaves the range of the dtype, so this also holds at its ends."""
+    rest = b.fmod(x, y)
+    crossed = b.bit_and(b.ne(rest, 0), b.ne(b.lt(rest, 0), b.lt(y, 0)))
+    return b.sub(b.div(x, y), b.cast(crossed, dtype=b.dtype(x)))
 
 
 @aten("aten.floor_divide.default", "aten.floor_divide.Scalar")

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from assay.frontends.torch.ops.common import Number, from_the_front, sizes, tensor
+from assay.frontends.torch.ops.common import Number, from_the_front, sizes, tensor, with_elements
 from assay.frontends.torch.ops.normalization import widened
 from assay.frontends.torch.registry import Builder, Call, Results, aten
 from assay.ir import dtypes
@@ -74,6 +74,7 @@ def embedding_bag(
     include_last: bool = False,
     padding: int = -1,
 ) -> Results:
+    with_elements(b, weight, (1,))
     number = b.sub(scalar_size(b, offsets, 0), int(include_last))
     bags = _bags(b, indices, offsets, number, padding)
     places = from_the_front(b, tensor(b, indices, dtypes.i64), weight, 0)

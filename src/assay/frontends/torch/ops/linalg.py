@@ -186,6 +186,9 @@ def householder_product(b: Builder, n: Call, x: Value, tau: Value) -> Results:
 
 @aten("aten.ormqr.default")
 def ormqr(b: Builder, n: Call, x: Value, tau: Value, c: Value, left: bool = True, transpose: bool = False) -> Results:
+    rows, columns, given = b.dims(c)[-2 if left else -1], b.dims(x)[-1], b.dims(tau)[-1]
+    if not (isinstance(rows, int) and isinstance(columns, int) and given == min(rows, columns)):
+        raise ValueError("torch looks whether there are as many reflections as columns")
     if left:
         return b.reflect(x, tau, c, adjoint=transpose)
     return _adjoint(b, b.reflect(x, tau, _adjoint(b, c), adjoint=not transpose))

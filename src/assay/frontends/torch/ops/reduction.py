@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.frontends.torch.ops.common import tensor, wide_dtype
+from assay.frontends.torch.ops.common import tensor, wide_dtype, with_elements
 from assay.frontends.torch.ops.elementwise import truth
 from assay.frontends.torch.ops.scan import along
 from assay.frontends.torch.registry import Builder, Call, Results, aten, rule_for
@@ -43,6 +43,7 @@ for _name, _core in {
 
 @aten("aten.max.default", "aten.min.default")
 def extreme(b: Builder, n: Call, x: Value) -> Results:
+    with_elements(b, x)
     return b.reduce_max(x) if ".max." in n.node.op else b.reduce_min(x)
 
 

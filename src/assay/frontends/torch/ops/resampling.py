@@ -66,8 +66,11 @@ def _enter_weighted(name: str, fixed: Mapping[str, Any]) -> None:
         if not b.dtype(x).is_float:
             raise TypeError(f"torch interpolates {b.dtype(x)} in a way of its own")
         old = [scalar_size(b, x, axis) for axis in range(2, b.rank(x))]
-        how = _how(b, old, output, align, (*scales, *named.values()), fixed["antialias"])
-        return b.resize(x, sizes(b, output), axes=tuple(range(2, b.rank(x))), **how, **fixed)
+        how = _how(b, old, output, align, (*scales, *named.values()), fixed)
+        changed = [at for at, pair in enumerate(zip(old, output, strict=True)) if not _copied(b, *pair, fixed)]
+        how["scales"] = tuple(how["scales"][at] for at in changed) if how["scales"] else None
+        new = sizes(b, [output[at] for at in changed])
+        return b.resize(x, new, axes=tuple(2 + at for at in changed), **how, **fixed)
 
     @aten(f"aten.{name}_backward.default")
     def backward(  # pyright: ignore[reportUnusedFunction]
@@ -80,20 +83,27 @@ def _enter_weighted(name: str, fixed: Mapping[str, Any]) -> None:
         *scales: Any,
         **named: Any,
     ) -> Results:
-        how = _how(b, shape[2:], output, align, (*scales, *named.values()), fixed["antialias"])
+        how = _how(b, shape[2:], output, align, (*scales, *named.values()), fixed)
         pairs = list(zip(_static_sizes(b, shape[2:]), _static_sizes(b, output), strict=True))
         result = widened(b, grad)
         for i, (old, new) in enumerate(pairs):
+            if _copied(b, old, new, fixed):
+                continue
             line = ResizeAxis(old, new, _growth(old, new, how["scales"], i))
             result = _given_back(b, result, 2 + i, _shares(line, {**fixed, **how}), old)
         return tensor(b, result, n.dtype)
 
 
 def _how(
-    b: Builder, old: Sequence[Number], new: Sequence[Number], align: bool, scales: Sequence[Any], antialias: bool
+    b: Builder,
+    old: Sequence[Number],
+    new: Sequence[Number],
+    align: bool,
+    scales: Sequence[Any],
+    fixed: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The attributes `transform` and `scales`. With antialiasing, aligned corners only change the scale."""
-    if align and antialias:
+    if align and fixed["antialias"]:
         pairs = list(zip(_static_sizes(b, old), _static_sizes(b, new), strict=True))
         if any(o < 2 or s < 2 for o, s in pairs):
             raise ValueError("the corners of a single element cannot be aligned")
@@ -105,7 +115,18 @@ def _how(
         ratios = _ratios(_static_sizes(b, old), _static_sizes(b, new), scales)
     else:
         ratios = tuple(scales) if any(scales) else None
-    return {"transform": "half_pixel", "scales": ratios}
+    return {"transform": "half_pixel_if_resized" if ratios and _copies(fixed) else "half_pixel", "scales": ratios}
+
+
+def _copies(fixed: Mapping[str, Any]) -> bool:
+    """Whether an axis that keeps its size is copied, whatever scale is given."""
+    return fixed["mode"] == "linear" and not fixed["antialias"]
+
+
+def _copied(b: Builder, old: Number, new: Number, fixed: Mapping[str, Any]) -> bool:
+    """Whether an axis is known to be copied."""
+    before, after = (b.fact(tensor(b, size, dtypes.i64)).value for size in (old, new))
+    return _copies(fixed) and before is not None and after is not None and before.item() == after.item()
 
 
 def _growth(old: int, new: int, ratios: Sequence[float] | None, index: int) -> float:

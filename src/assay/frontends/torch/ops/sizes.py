@@ -10,6 +10,7 @@ from assay.frontends.torch.ops.elementwise import floor_divide, truth
 from assay.frontends.torch.registry import Builder, Call, Results, aten
 from assay.ir import dtypes
 from assay.ir.graph import Value
+from assay.ops.parts import size_quotient
 
 _BINARY = {
     "add": "add",
@@ -106,7 +107,8 @@ def round_(b: Builder, n: Call, x: Any, digits: int | None = None) -> Results:
 
 @aten("aten.py.floordiv")
 def floordiv(b: Builder, n: Call, x: Any, y: Any) -> Results:
-    return floor_divide(b, *promoted(b, _number(b, x), _number(b, y)))
+    left, right = promoted(b, _number(b, x), _number(b, y))
+    return floor_divide(b, left, right) if b.dtype(left).is_float else size_quotient(b, left, right)
 
 
 @aten("aten.py.truediv")

@@ -23,6 +23,7 @@ from torch._dynamo.backends.common import aot_autograd as aot_autograd
 from torch._dynamo.exc import BackendCompilerFailed as BackendCompilerFailed
 from torch._dynamo.exc import TorchDynamoException as TorchDynamoException
 from torch._dynamo.exc import Unsupported as Unsupported
+from torch._dynamo.exc import UserError
 from torch._dynamo.guards import DeletedGuardManagerWrapper
 from torch._guards import CompileContext
 
@@ -31,6 +32,7 @@ from assay.frontends.torch.private.ops import compiling
 __all__ = [
     "BackendCompilerFailed",
     "Failed",
+    "LeftFunction",
     "Region",
     "TorchDynamoException",
     "Unsupported",
@@ -66,6 +68,17 @@ Failed = Callable[[str, CodeType, str], None]
 """Told of a guard that did not hold: the compilation that follows, the function, torch's words for the guard."""
 
 
+@dataclass(frozen=True, slots=True)
+class LeftFunction:
+    """A function that dynamo does not compile at all: the line that it cannot trace, and its words."""
+
+    name: str
+    file: str
+    line: int
+    code: str
+    reason: str
+
+
 @dataclass(slots=True)
 class Region:
     """A model compiled apart from all else that is compiled, and what torch noted of it."""
@@ -75,6 +88,8 @@ class Region:
     """Compilations that came to code."""
     breaks: list[Any] = field(default_factory=list[Any])
     """torch's reasons for graph breaks: `reason` and `user_stack`."""
+    left: list[LeftFunction] = field(default_factory=list[LeftFunction])
+    """Functions that run eagerly from their first line to their last."""
 
 
 @contextmanager
@@ -106,6 +121,8 @@ def own_region(
     compile_frame._torchdynamo_orig_backend = inner  # pyright: ignore[reportFunctionMemberAccess]
     made.callback = compile_frame
     region = Region(made(model))
+    frames: Any = inner._torchdynamo_orig_backend
+    frames._inner_convert = _Telling(frames._inner_convert, region.left)
     try:
         with cast(Any, config).patch(automatic_dynamic_local_pgo=False, automatic_dynamic_remote_pgo=False):
             yield region
@@ -113,6 +130,27 @@ def own_region(
         with compiling():
             for code in codes:
                 _forget(code, made._isolate_recompiles_id)
+
+
+class _Telling:
+    """What converts a frame for dynamo, and tells of the functions that it leaves to eager."""
+
+    def __init__(self, convert: Any, left: list[LeftFunction]) -> None:
+        self._convert, self._left = convert, left
+
+    def __call__(self, frame: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self._convert(frame, *args, **kwargs)
+        except (Unsupported, UserError) as error:
+            code: CodeType = frame.f_code
+            stack: Any = getattr(error, "real_stack", None)
+            place = (stack[-1].filename, stack[-1].lineno, stack[-1].line) if stack else None
+            file, line, text = place or (code.co_filename, code.co_firstlineno, "")
+            self._left.append(LeftFunction(code.co_qualname, file, line or 0, (text or "").strip(), str(error)))
+            raise
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._convert, name)
 
 
 def _compilation() -> str:

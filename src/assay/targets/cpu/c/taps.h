@@ -23,6 +23,8 @@ static inline double half_pixel_symmetric(axis a, double at) {
 
 static inline double pytorch_half_pixel(axis a, double at) { return a.count > 1 ? half_pixel(a, at) : 0; }
 
+static inline double half_pixel_if_resized(axis a, double at) { return a.count == a.size ? at : half_pixel(a, at); }
+
 static inline double align_corners(axis a, double at) {
   return a.count == 1 ? 0 : at * (a.size - 1) / (a.scale * a.size - 1);
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -18,6 +18,7 @@ from assay.targets.ttnn.rows.positions import PICKING, picked
 from assay.targets.ttnn.table import lowers
 
 _ON_CARD = Named("DRAM_MEMORY_CONFIG")
+_NO_OPTIONS: Mapping[str, Any] = {}
 
 
 @limitation("the library has images of one or two axes alone")
@@ -91,9 +92,20 @@ def _described(p: CallPlanner, node: Node, out: int) -> dict[str, Any]:
         "padding": _pads(node.attrs["pads"]),
         "dilation": _plane(node.attrs["dilations"], 1),
         "groups": node.attrs["groups"],
-        "conv_config": Make("Conv2dConfig", {"weights_dtype": Named(p.floats)}),
+        "conv_config": _config(p),
         "compute_config": ACCURATE,
     }
+
+
+def _config(p: CallPlanner, options: Mapping[str, Any] = _NO_OPTIONS) -> Make:
+    return Make("Conv2dConfig", {"weights_dtype": Named(p.floats), **options})
+
+
+def _sharded(node: Node) -> Mapping[str, Any]:
+    """How cores share a transposed convolution where the library's own choice fails: few places, by their channels."""
+    count, _, height, width = _sized(node.outputs[0])
+    few = count * height * width <= TILE_SIZE and node.attrs["groups"] == 1
+    return {"shard_layout": Named("TensorMemoryLayout.WIDTH_SHARDED")} if few else _NO_OPTIONS
 
 
 @limitation("the library's transposed convolutions take nothing off beyond their kernel")
@@ -118,6 +130,7 @@ def _conv_transpose(p: CallPlanner, node: Node) -> None:
     x, weights, bias = (*node.inputs, None)[:3]
     out = sizes(weights)[1] * node.attrs["groups"]
     told, form, image = _described(p, node, out), _lies(p, x), _taken(p, x)
+    told["conv_config"] = _config(p, _sharded(node))
     turned = {"output_padding": _plane(node.attrs["output_padding"], 0), "mirror_kernel": True}
     given = {"input_memory_config": _ON_CARD, "input_layout": Named(form.layout), "input_dtype": Named(p.floats)}
     kernel = p.call(

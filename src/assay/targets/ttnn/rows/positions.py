@@ -7,6 +7,7 @@ run are brought there by a remainder, so that negative ones count from the end.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -167,15 +168,21 @@ def _other_reduction(node: Node) -> bool:
 
 @lowers(
     "scatter_nd",
-    calls=(*_WRITING.values(), "concat", *PICKING, *COUNTING),
+    calls=(*_WRITING.values(), "slice", "concat", *PICKING, *COUNTING),
     kinds=(ALL, INT, ALL),
     layout=ROWS,
     unless=(_other_reduction,),
 )
 def _scatter_nd(p: CallPlanner, node: Node) -> None:
-    """What is written at known positions is read from old and new rows together: the last, where there are several."""
+    """What is written at known positions is read from old and new rows together: the last, where there are several.
+    If these are a few runs along the first axis, they are joined as they lie."""
     x, positions, updates = node.inputs
     result = node.outputs[0]
+    runs = _runs(node, p.constant(positions))
+    if runs:
+        parts = [_run(p, updates if new else x, start, end) for new, start, end in runs]
+        p.give(result, parts[0] if len(parts) == 1 else p.call("concat", parts, dim=0))
+        return
     matrix, over, width = _as_matrix(p, x, sizes(positions)[-1])
     count = prod(sizes(positions)[:-1])
     new = p.call("reshape", p.take(updates), [count, width])
@@ -192,6 +199,38 @@ def _scatter_nd(p: CallPlanner, node: Node) -> None:
         index = p.call("repeat", index, [1, width])
     found = p.call(_WRITING[node.attrs["reduction"]], matrix, 0, index, new)
     p.give(result, p.call("reshape", found, list(on_card(result))))
+
+
+_FEW = 8
+_MOST_AXES = 4
+
+
+def _runs(node: Node, known: Array | None) -> list[tuple[bool, int, int]]:
+    """The rows of a result along its first axis as runs of old and new rows: whether they are new, start, end. Empty if
+    they are no such, or too many."""
+    rows = on_card(node.inputs[0])
+    if known is None or node.attrs["reduction"] != "none" or known.ndim != 2 or known.shape[1] != 1:
+        return []
+    places = np.arange(rows[0])
+    places[known[:, 0]] = rows[0] + np.arange(len(known))
+    cuts = [0, *(np.flatnonzero(np.diff(places) != 1) + 1).tolist(), rows[0]]
+    found = [(int(places[start]), end - start) for start, end in pairwise(cuts)]
+    split = [run for start, count in found for run in _apart(start, start + count, rows[0])]
+    return split if len(split) <= _FEW and len(rows) <= _MOST_AXES else []
+
+
+def _apart(start: int, end: int, old: int) -> list[tuple[bool, int, int]]:
+    """A run through old and new rows, each by itself."""
+    runs = [(False, start, min(end, old)), (True, max(start, old) - old, end - old)]
+    return [(new, first, last) for new, first, last in runs if first < last]
+
+
+def _run(p: CallPlanner, x: Value | None, start: int, end: int) -> Ref:
+    """Some rows of a tensor, along its first axis."""
+    shape = on_card(x)
+    if (start, end) == (0, shape[0]):
+        return p.take(x)
+    return p.call("slice", p.take(x), [start, *(0 for _ in shape[1:])], [end, *shape[1:]])
 
 
 @lowers(

@@ -47,6 +47,10 @@ def _pytorch_half_pixel(at: ShaderValue, axis: _Axis) -> ShaderValue:
     return at.shader.select(axis.new > 1.0, _half_pixel(at, axis), 0.0)
 
 
+def _half_pixel_if_resized(at: ShaderValue, axis: _Axis) -> ShaderValue:
+    return at.shader.select(axis.new.equals(axis.old), at, _half_pixel(at, axis))
+
+
 def _align_corners(at: ShaderValue, axis: _Axis) -> ShaderValue:
     found = at * (axis.old - 1.0) / (axis.scale * axis.old - 1.0)
     return at.shader.select(axis.new.equals(1.0), 0.0, found)
@@ -60,6 +64,7 @@ _PLACES: Mapping[str, Callable[[ShaderValue, _Axis], ShaderValue]] = {
     "half_pixel": _half_pixel,
     "half_pixel_symmetric": _half_pixel_symmetric,
     "pytorch_half_pixel": _pytorch_half_pixel,
+    "half_pixel_if_resized": _half_pixel_if_resized,
     "align_corners": _align_corners,
     "asymmetric": _asymmetric,
 }
