@@ -64,7 +64,7 @@ def test_the_official_suite_passes_by_fallback(package: Path, tmp_path: Path) ->
     assert summary["surprises"] == 0
     node = summary["engines"]["abacus"]["passed"]["node"]
     assert node["of"] >= 1800
-    assert node["passed"] == node["of"] - 6  # Bernoulli draws random numbers
+    assert node["of"] - 6 <= node["passed"]  # Bernoulli draws random numbers: now and then those of the standard
     assert 0 < summary["engines"]["abacus"]["native"]["node"]["passed"] < node["of"]
 
 

@@ -154,6 +154,29 @@ def test_regions_do_not_overlap_and_come_back(device: VulkanDevice) -> None:
     assert memory.held >= before
 
 
+def test_spans_that_the_garbage_collector_lets_go_are_not_given_twice(device: VulkanDevice) -> None:
+    """The collector may run at any allocation of Python's, also inside of the memory's own book-keeping."""
+    rng = np.random.default_rng(3)
+    held: list[list[Any]] = []
+    drained: list[Any] = []
+    before = gc.get_threshold()
+    try:
+        for round_ in range(6000):
+            gc.set_threshold(int(rng.integers(1, 50)))
+            drained += [(round_, at, at) for at in range(100)]  # Python's spare tuples: taking one starts no collection
+            for _ in range(int(rng.integers(4))):
+                each: list[Any] = [device.memory.span(int(rng.integers(1, 2000)))]
+                if rng.random() < 0.7:
+                    each.append(each)  # only the collector sees that it is gone
+                held.append(each)
+            while len(held) > 60 or held and rng.random() < 0.5:
+                held.pop(int(rng.integers(len(held))))
+            taken = sorted((each[0].buffer, each[0].offset, each[0].offset + each[0].size) for each in held)
+            assert all(a[0] != b[0] or a[2] <= b[1] for a, b in pairwise(taken))
+    finally:
+        gc.set_threshold(*before)
+
+
 # --- runs
 
 

@@ -8,6 +8,7 @@ import os
 import threading
 import weakref
 from bisect import insort
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -31,7 +32,11 @@ _SERIALS = itertools.count()
 
 
 class Block:
-    """An allocation of Vulkan's with one buffer over all of it, and its free ranges in order."""
+    """An allocation of Vulkan's with one buffer over all of it, and its free ranges in order.
+
+    The garbage collector lets spans go at any moment, also while a range is taken. So a span that goes is only noted in
+    `returned`; whoever holds the memory's lock makes it a free range.
+    """
 
     def __init__(self, memory: DeviceMemory, size: int) -> None:
         functions, device = memory.functions, memory.device
@@ -60,23 +65,35 @@ class Block:
             self.pointer = place.value or 0
         self.free: list[tuple[int, int, int]] = [(0, size - _SPARE & -ALIGNMENT, 0)]
         """Begin, size, and the point in time after which nothing of the device touches it."""
+        self.returned: deque[tuple[int, int, int]] = deque()
+        """Such ranges, not yet among the free ones."""
 
     @property
     def is_free(self) -> bool:
         """Whether nothing lies in it."""
+        self._collect()
         return len(self.free) == 1 and self.free[0][1] == self.size - _SPARE & -ALIGNMENT
 
     def take(self, size: int) -> tuple[int, int] | None:
         """The lowest place where there is room, and when it is no longer touched; None if there is none."""
+        self._collect()
         for at, (begin, length, used) in enumerate(self.free):
             if length >= size:
                 self.free[at : at + 1] = [(begin + size, length - size, used)] if length > size else []
                 return begin, used
         return None
 
-    def give(self, begin: int, size: int, used: int) -> None:
-        """A range is free again; neighbours are joined."""
-        insort(self.free, (begin, size, used))
+    def room(self) -> int:
+        """The bytes of all free ranges."""
+        self._collect()
+        return sum(length for _, length, _ in self.free)
+
+    def _collect(self) -> None:
+        """What was returned is free again; neighbours are joined."""
+        if not self.returned:
+            return
+        while self.returned:
+            insort(self.free, self.returned.popleft())
         joined: list[tuple[int, int, int]] = []
         for start, length, until in self.free:
             if joined and joined[-1][0] + joined[-1][1] == start:
@@ -111,7 +128,7 @@ class Span:
         return self.block.pointer + self.offset if self.block.pointer else 0
 
     def __del__(self) -> None:
-        self.block.give(self.offset, self.size, self.used)
+        self.block.returned.append((self.offset, self.size, self.used))
 
 
 class DeviceMemory:
@@ -164,7 +181,9 @@ class DeviceMemory:
     def check(self, size: int) -> None:
         """OutOfMemory if a run that takes `size` bytes needs more than there is."""
         if self._hosted:
-            check_room(size - sum(length for block in self._blocks for _, length, _ in block.free), "this run")
+            with self._lock:
+                room = sum(block.room() for block in self._blocks)
+            check_room(size - room, "this run")
 
     def _more(self, size: int) -> Block:
         wanted = max(BLOCK, size + ALIGNMENT)
