@@ -150,7 +150,8 @@ def test_every_case_passes_strictly(spec: str, kinds: tuple[str, ...]) -> None:
     """All of the suite but the known limitations; the light models with composites are in test_backend_suite."""
     outcome = run_conformance([spec], kinds=kinds)
     assert [(record.name, record.status, record.reason) for record in outcome.surprises()] == []
-    assert outcome.counts(spec)["node"] == (1878, 1884)
+    passed, of = outcome.counts(spec)["node"]
+    assert of - 6 <= passed <= of == 1884  # six cases are random draws, which may be those of the standard
     assert len(outcome.records) == 2033 - 9 * ("light" not in kinds)
 
 
