@@ -184,6 +184,9 @@ def test_that_excuses_no_other_products(monkeypatch: pytest.MonkeyPatch) -> None
         lambda x, y: torch.addcmul(x, y, y[:1], value=0.3),
         lambda x, y: torch.var_mean(x, (0, 1)),
         lambda x, y: torch.std_mean(x, 1, keepdim=True),
+        lambda x, y: torch.sort(x, 0, descending=True),
+        lambda x, y: torch.topk(x, 2, 0, largest=False),
+        lambda x, y: torch.topk(x[0, 0], 1),
         lambda x, y: torch.median(x, 1, keepdim=True),
         lambda x, y: torch.nanmedian(y, 0),
         lambda x, y: torch.nn.functional.interpolate(x[:, None], size=5, mode="linear"),
@@ -197,6 +200,26 @@ def test_ops_in_parts_are_the_ops(call: Callable[..., Any]) -> None:
     with InParts():
         found = call(x, y)
     torch.testing.assert_close(found, call(x, y))
+
+
+EQUALS = "torch.randn(8, 40).round()"
+
+
+@pytest.mark.parametrize("call", ["torch.topk(x0, 3)", "torch.sort(x0, 1, descending=True)", "torch.sort(x0.long())"])
+def test_which_of_equal_elements_comes_first_is_anybodys(call: str) -> None:
+    assert judged(f"{call}[1]", EQUALS) == "pass"
+    assert judged(f"{call}[0]", EQUALS) == "pass"
+
+
+def test_that_excuses_no_other_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = CORE["topk"]
+
+    def next_places(*xs: Any, **attrs: Any) -> Any:
+        values, places = right.reference(*xs, **attrs)
+        return values, (places + 1) % xs[0].shape[-1]
+
+    monkeypatch.setitem(CORE.table, "topk", replace(right, reference=next_places))
+    assert judged("torch.topk(x0, 3)[1]", EQUALS, "reference") == "wrong"
 
 
 @pytest.mark.parametrize("median", ["torch.median", "torch.nanmedian"])

@@ -169,7 +169,7 @@ def test_spans_that_the_garbage_collector_lets_go_are_not_given_twice(device: Vu
                 if rng.random() < 0.7:
                     each.append(each)  # only the collector sees that it is gone
                 held.append(each)
-            while len(held) > 60 or held and rng.random() < 0.5:
+            while len(held) > 60 or (held and rng.random() < 0.5):
                 held.pop(int(rng.integers(len(held))))
             taken = sorted((each[0].buffer, each[0].offset, each[0].offset + each[0].size) for each in held)
             assert all(a[0] != b[0] or a[2] <= b[1] for a, b in pairwise(taken))

@@ -128,6 +128,13 @@ def _median(of: Callable[..., Any], found: Any, self: Any, **along: Any) -> Any:
     return of(self.contiguous(), **along) if along else found
 
 
+def _ordered(found: Any, self: Any, k: int | None = None, dim: int = -1, **order: Any) -> Any:
+    """Which of equal elements comes first torch leaves open; here it is the one at the lower place."""
+    descending = order.get("descending", order.get("largest", False))
+    results = self.sort(dim=dim, descending=descending, stable=True)
+    return results if k is None or not self.dim() else tuple(each.narrow(dim, 0, k) for each in results)
+
+
 def _resampled(found: Any, self: Any, output_size: Any, align_corners: bool, **scales: Any) -> Any:
     """Along an axis that keeps its size eager adds zero times each element."""
     result = self
@@ -145,6 +152,8 @@ _PARTS: Mapping[str, Callable[..., Any]] = {
     "std_mean": _mean_alone,
     "linalg_cross": _cross,
     "addcmul": _addcmul,
+    "sort": _ordered,
+    "topk": _ordered,
     "median": partial(_median, torch.median),
     "nanmedian": partial(_median, torch.nanmedian),
     "upsample_linear1d": _resampled,

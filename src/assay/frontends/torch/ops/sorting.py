@@ -1,8 +1,8 @@
 """aten ops on ordered elements: sorting, ranks, searching, different elements.
 
 Among equal elements torch leaves open which of them `topk`, `kthvalue`, `median` and `mode` point to, and the order in
-which an unstable sort of many elements puts them. Where that is likely to show, torch runs the op; elsewhere they stand
-in the order of positions, and `mode` takes the last.
+which an unstable sort of more than 16 elements puts them. Where equal elements are likely in floats, torch runs the op;
+elsewhere they stand in the order of positions, and `mode` takes the last.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ leave_to_torch(_AMONG_EQUALS, "aten.kthvalue.default", "aten.mode.default")
 
 @aten("aten.sort.default")
 def sort(b: Builder, n: Call, x: Value, dim: int = -1, descending: bool = False) -> Results:
-    """Of whole numbers and wide floats torch's sort is stable."""
     if b.dtype(x) in (dtypes.boolean, dtypes.bf16, dtypes.f16):
         raise ValueError(f"equal elements are common in {b.dtype(x)}, and {_AMONG_EQUALS}")
     return _sorted(b, x, dim, descending)
