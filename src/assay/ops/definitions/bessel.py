@@ -85,7 +85,8 @@ def bessel_j(order: int, x: Array) -> Array:
     near = _series(order, np.minimum(size, 1.0), -1.0, [1.0] * 15)
     middle = _recurred(np.clip(size, 1.0, _FAR))[order]
     far = np.where(np.isinf(size), 0.0, _waves(order, np.maximum(size, _FAR))[0])
-    return _odd_if(order, x, np.where(size < 1, near, np.where(size < _FAR, middle, far)))
+    result = _odd_if(order, x, np.where(size < 1, near, np.where(size < _FAR, middle, far)))
+    return np.where(x == 0, x, result) if order % 2 else result
 
 
 def bessel_y(order: int, x: Array) -> Array:

@@ -79,6 +79,19 @@ def _pow(x: Array, y: Array) -> Array:
     return _int_pow(x, y) if x.dtype.kind in "iu" else np.power(x, y)
 
 
+def _min(x: Array, y: Array) -> Array:
+    return np.where((y < x) | (y != y), y, x)
+
+
+def _max(x: Array, y: Array) -> Array:
+    return np.where((y > x) | (y != y), y, x)
+
+
+def _mod(x: Array, y: Array) -> Array:
+    rest = np.mod(x, y)
+    return np.where(rest == 0, np.copysign(rest, x), rest) if rest.dtype.kind == "f" else rest
+
+
 def _shift(function: Callable[..., Any]) -> Callable[[Array, Array], Array]:
     def shift(x: Array, y: Array) -> Array:
         width = np.asarray(8 * x.dtype.itemsize, y.dtype)
@@ -162,16 +175,16 @@ _BINARY_MILLI: dict[str, tuple[str, Kinds, Binary, Compute, Tolerance, OnDims]] 
         _over_dims(_dim_div, 2),
     ),
     "mod": (
-        "x − ⌊x / y⌋ · y: the remainder with the sign of y; for integers x mod 0 is 0.",
+        "x − ⌊x / y⌋ · y: the remainder with the sign of y, 0 with that of x; for integers x mod 0 is 0.",
         NUMERIC,
-        np.mod,
+        _mod,
         WIDE,
         ROUNDED,
         _over_dims(_dim_mod, 2),
     ),
     "pow": ("xʸ.", (*NUMERIC, *COMPLEX), _pow, WIDE, FUNCTION, False),
-    "min": ("The smaller; NaN if either is.", NUMERIC, np.minimum, NATIVE, EXACT, _over_dims(dim_min, 2)),
-    "max": ("The larger; NaN if either is.", NUMERIC, np.maximum, NATIVE, EXACT, _over_dims(dim_max, 2)),
+    "min": ("The smaller, x of equal zeros; NaN if either is.", NUMERIC, _min, NATIVE, EXACT, _over_dims(dim_min, 2)),
+    "max": ("The larger, x of equal zeros; NaN if either is.", NUMERIC, _max, NATIVE, EXACT, _over_dims(dim_max, 2)),
     "bit_and": ("Bitwise and; on bool, logical.", BITS, np.bitwise_and, NATIVE, EXACT, _over_dims(_dim_and, 2)),
     "bit_or": ("Bitwise or; on bool, logical.", BITS, np.bitwise_or, NATIVE, EXACT, False),
     "bit_xor": ("Bitwise exclusive or.", BITS, np.bitwise_xor, NATIVE, EXACT, False),
@@ -277,14 +290,18 @@ def _sign(b: Builder, x: Any) -> Any:
 
 
 def _sign_reference(x: Array) -> Array:
-    return np.sign(x)
+    return np.sign(x) + np.zeros((), x.dtype)
+
+
+def _odd(b: Builder, x: Any, result: Any) -> Any:
+    """The `result` for |x| with the sign of x, where it is x itself if that is a zero."""
+    return b.where(b.eq(x, 0.0), x, b.where(b.lt(x, 0.0), b.neg(result), result))
 
 
 def _sinh(b: Builder, x: Any) -> Any:
     grown = b.expm1(b.abs(x))
     ratio = b.where(b.is_inf(grown), 1.0, b.div(grown, b.add(grown, 1.0)))
-    half = b.mul(b.add(grown, ratio), 0.5)
-    return b.where(b.lt(x, 0.0), b.neg(half), half)
+    return _odd(b, x, b.mul(b.add(grown, ratio), 0.5))
 
 
 def _asinh(b: Builder, x: Any) -> Any:
@@ -293,8 +310,7 @@ def _asinh(b: Builder, x: Any) -> Any:
     near = b.log1p(b.add(size, b.mul(size, inner)))
     inverse = b.div(1.0, size)
     far = b.add(b.log(size), b.log1p(b.sqrt(b.add(1.0, b.mul(inverse, inverse)))))
-    result = b.where(b.lt(size, 1.0), near, far)
-    return b.where(b.lt(x, 0.0), b.neg(result), result)
+    return _odd(b, x, b.where(b.lt(size, 1.0), near, far))
 
 
 def _acosh(b: Builder, x: Any) -> Any:
@@ -348,7 +364,7 @@ def _softplus(x: Array) -> Array:
 
 
 _UNARY_COMPOSITES: dict[str, tuple[str, Kinds, Unary, UnaryParts, Tolerance, Range]] = {
-    "sign": ("−1, 0 or 1 by the sign of x.", SIGNED, _sign_reference, _sign, EXACT, (-4, 4)),
+    "sign": ("−1, 0 (never −0) or 1 by the sign of x.", SIGNED, _sign_reference, _sign, EXACT, (-4, 4)),
     "ceil": (
         "The smallest integer not below x.",
         FLOATS,
@@ -411,7 +427,7 @@ _UNARY_COMPOSITES: dict[str, tuple[str, Kinds, Unary, UnaryParts, Tolerance, Ran
     "relu": (
         "max(x, 0).",
         NUMERIC,
-        lambda x: np.maximum(x, np.zeros((), x.dtype)),
+        lambda x: _max(x, np.zeros((), x.dtype)),
         lambda b, x: b.max(x, 0),
         EXACT,
         (-4, 4),
@@ -524,8 +540,8 @@ def _clip_parts(b: Builder, x: Any, low: Any = None, high: Any = None) -> Any:
 )
 def clip(x: Array, low: Array | None = None, high: Array | None = None) -> Array:
     """x kept within bounds that broadcast to it, either of which may be absent; the upper one wins."""
-    above = x if low is None else np.maximum(x, low)
-    return above if high is None else np.minimum(above, high)
+    above = x if low is None else _max(x, low)
+    return above if high is None else _min(above, high)
 
 
 def _scaled_parts(b: Builder, x: Any, *, alpha: float, gamma: float) -> Any:

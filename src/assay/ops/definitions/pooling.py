@@ -131,6 +131,11 @@ def _fold(x: Array, along: Sequence[WindowAxis], fill: Any, combine: Callable[..
     return result
 
 
+def _keep_larger(best: Array, item: Array, *, out: Array) -> None:
+    """The larger of two, the first of equal zeros; NaN if either is."""
+    np.copyto(out, item, where=(item > best) | (item != item))
+
+
 def _counts(sizes: Sequence[int], along: Sequence[WindowAxis], include_pad: bool) -> Array:
     """How many elements the windows over axes of these sizes hold, as (out, …)."""
     total = np.ones((), np.float64)
@@ -208,7 +213,7 @@ def max_pool(
 ) -> Array:
     """The largest element of each window, padding aside; NaN if one is; the lowest value there is if all is padding."""
     along = lines(kernel=kernel, strides=strides, pads=pads, dilations=dilations, ceil=ceil)
-    return _fold(x, along, lowest_of(x.dtype), np.maximum)
+    return _fold(x, along, lowest_of(x.dtype), _keep_larger)
 
 
 def _all_windows(b: Builder, x: Any, along: Sequence[WindowAxis], fill: Any) -> Any:
@@ -321,7 +326,7 @@ def average_pool(
 ) -> Array:
     """The mean of each window, over x alone or over its padding too; never over what lies beyond the padding."""
     along = lines(kernel=kernel, strides=strides, pads=pads, dilations=dilations, ceil=ceil)
-    return _fold(x, along, 0, np.add) / _counts(x.shape[2:], along, include_pad)
+    return (_fold(x, along, 0, np.add) + 0) / _counts(x.shape[2:], along, include_pad)
 
 
 def _lp_parts(b: Builder, x: Any, *, p: float, **windows: Any) -> Any:

@@ -197,8 +197,8 @@ def arg_min(x: Array, *, axis: int, keepdims: bool = False) -> Array:
     samples=along(),
 )
 def cum_sum(x: Array, *, axis: int) -> Array:
-    """Running sums along `axis`."""
-    return np.cumsum(x, axis=axis, dtype=x.dtype)
+    """Running sums along `axis`, from 0 on: none is −0."""
+    return np.cumsum(x, axis=axis, dtype=x.dtype) + np.zeros((), x.dtype)
 
 
 @op(

@@ -149,7 +149,7 @@ _ROWS: dict[str, ScalarRow] = {
     "rsqrt": _plain("(1 / __builtin_sqrt{f}({0}))", work=8),
     "reciprocal": _plain("(1 / {0})", work=4),
     "square": _plain("({0} * {0})", "({T})(({W}){0} * ({W}){0})"),
-    "relu": _plain("(({0} < 0 ? 0 : {0}) + 0)", "({0} > 0 ? {0} : 0)"),
+    "relu": _plain("({0} < 0 ? 0 : {0})", "({0} > 0 ? {0} : 0)"),
     "exp": _function("exp", work=15),
     "expm1": _function("expm1", work=30),
     "exp2": _function("exp2", work=15),

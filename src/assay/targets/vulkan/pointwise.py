@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -182,7 +183,8 @@ def literal_value(s: Shader, text: str, kind: str) -> ShaderValue:
     name, _, content = text.partition(":")
     dtype = dtypes.by_name(name)
     if dtype in _WORDS:
-        return s.value(struct.unpack(_WORDS[dtype], bytes.fromhex(content))[0], kind)
+        number = struct.unpack(_WORDS[dtype], bytes.fromhex(content))[0]
+        return s.value(number, kind) if number else s.zero(kind, negative=math.copysign(1, number) < 0)
     return s.value(int(content), kind)
 
 

@@ -141,24 +141,23 @@ def _float_sign(x: ShaderValue) -> ShaderValue:
 
 def _float_min(x: ShaderValue, y: ShaderValue) -> ShaderValue:
     s = x.shader
-    return s.select(s.is_nan(x) | (x < y), x, y)
+    return s.select(s.is_nan(y) | (y < x), y, x)
 
 
 def _float_max(x: ShaderValue, y: ShaderValue) -> ShaderValue:
     s = x.shader
-    return s.select(s.is_nan(x) | (x > y), x, y)
+    return s.select(s.is_nan(y) | (y > x), y, x)
 
 
 def _float_mod(x: ShaderValue, y: ShaderValue) -> ShaderValue:
-    """The remainder with the sign of y."""
+    """The remainder with the sign of y, zeros with that of x."""
     s, rest = x.shader, f.remainder(x, y)
-    moved = s.select(rest.differs(0.0) & ((rest < 0.0) ^ (y < 0.0)), rest + y, rest)
-    return s.select(rest.equals(0.0), f.with_sign(rest, f.sign_of(y)), moved)
+    return s.select(rest.differs(0.0) & ((rest < 0.0) ^ (y < 0.0)), rest + y, rest)
 
 
 def _relu(x: ShaderValue) -> ShaderValue:
     s = x.shader
-    return s.select(x <= s.value(0, x.kind), s.value(0, x.kind), x)
+    return s.select(x < s.value(0, x.kind), s.value(0, x.kind), x)
 
 
 def _elu(x: ShaderValue, *, alpha: float, gamma: float) -> ShaderValue:

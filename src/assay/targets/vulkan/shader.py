@@ -19,6 +19,8 @@ from assay.targets.vulkan.spirv import WIDTHS, Builtin, Capability, Module, Op, 
 from assay.targets.vulkan.storage import computed_kind, narrowed, stored_kind, widened
 
 _QUAD = 4
+_NO_ROWS = 0xFFFFFFFF
+"""More rows than any kernel has."""
 
 
 class TensorOperand:
@@ -188,6 +190,11 @@ class Shader(KernelCode):
     def number(self, index: int) -> ShaderValue:
         """A number that the kernel is told: u32."""
         return self.argument(self.arguments.operands + 2 + index)
+
+    def zero(self, kind: str, *, negative: bool = False) -> ShaderValue:
+        """A zero that the driver does not know: lavapipe makes 0 of x · 0, and x of x + 0, whatever x is."""
+        known = self.value(-0.0 if negative else 0.0, kind)
+        return self.select(self.rows.equals(_NO_ROWS), self.value(2.0, kind), known)
 
     # --- what the kernel makes
 

@@ -80,7 +80,7 @@ def copy(b: Builder, n: Call, x: Value, source: Value, non_blocking: bool = Fals
     return b.expand(tensor(b, source, n.dtype), b.shape_of(x))
 
 
-@aten("aten.scalar_tensor.default")
+@aten("aten.scalar_tensor.default", "aten.prims.scalar_tensor.default")
 def scalar_tensor(b: Builder, n: Call, value: Any, **layout: Any) -> Results:
     return tensor(b, value, n.dtype)
 

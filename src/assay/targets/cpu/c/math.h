@@ -321,28 +321,22 @@ SCALAR float tan_f32(float x) {
 
 /* --- floats of any kind */
 
-/* Whether y is known not to be NaN when the code is compiled. */
-#define IS_NUMBER(y) (__builtin_constant_p(y) && (y) == (y))
 #define FOR_BOTH(T, f, t)                                                                                      \
   SCALAR T min_##t(T x, T y) {                                                                                 \
-    if (IS_NUMBER(y)) return !(x >= y) ? x : y;                                                                \
-    T smaller = x < y ? x : y;                                                                                 \
-    return x != x ? x : smaller;                                                                               \
+    T smaller = y < x ? y : x;                                                                                 \
+    return y == y ? smaller : y;                                                                               \
   }                                                                                                            \
   SCALAR T max_##t(T x, T y) {                                                                                 \
-    if (IS_NUMBER(y)) return !(x <= y) ? x : y;                                                                \
-    T larger = x > y ? x : y;                                                                                  \
-    return x != x ? x : larger;                                                                                \
+    T larger = y > x ? y : x;                                                                                  \
+    return y == y ? larger : y;                                                                                \
   }                                                                                                            \
   SCALAR T mod_##t(T x, T y) {                                                                                 \
     T rest = __builtin_fmod##f(x, y);                                                                          \
-    T moved = (rest < 0) != (y < 0) ? rest + y : rest;                                                         \
-    return rest == 0 ? __builtin_copysign##f(0, y) : moved;                                                    \
+    return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;                                               \
   }
 FOR_BOTH(float, f, f32)
 FOR_BOTH(double, , f64)
 #undef FOR_BOTH
-#undef IS_NUMBER
 
 /* The number after x in the direction of y, among those whose bits are multiples of `step`. */
 SCALAR float stepped(float x, float y, uint32_t step) {

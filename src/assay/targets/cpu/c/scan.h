@@ -33,10 +33,10 @@ SCALAR W take(W so_far, W x) {
 #endif
 }
 
-/* Element i of a line; the first is there when it begins. */
+/* Element i of a line; the first is there when it begins. A sum begins at 0, so that −0 becomes 0. */
 SCALAR void advance(W *so_far, int64_t *place, W item, int64_t i) {
   if (PLACES) *place = is_next(*so_far, item) ? i : *place;
-  *so_far = i ? take(*so_far, item) : item;
+  *so_far = i ? take(*so_far, item) : KIND == SUM ? item + 0 : item;
 }
 
 static void scan_line(const T *x, int64_t length, T *result, int64_t *places) {

@@ -48,7 +48,8 @@ def write_pool(s: Shader, *, kind: str, windows: tuple[tuple[int, int, int, int,
     with s.items(s.rows) as item:
         indices = unravelled(item, sizes)
         base = place(s, indices[:2], strides[:2])
-        found = s.variable(x.kind, s.value(start_of(reduction, x.dtype), x.kind))
+        start = s.value(start_of("max", x.dtype), x.kind) if kind == "max" else s.zero(x.kind)
+        found = s.variable(x.kind, start)
         held = s.variable("u32", 0)
 
         def take(taps: list[ShaderValue]) -> None:
