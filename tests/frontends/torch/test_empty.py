@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -15,7 +16,6 @@ from torch.utils import _pytree as pytree
 
 EXCUSED = {
     "MKL FFT error": "the library that eager calls has no transforms of nothing",
-    "sum to data.size": "segment_reduce: what lengths hold is not looked at",
 }
 """Errors of eager that say nothing about what an op means, or that are not raised here, and why."""
 UNCLEAR = {
@@ -86,6 +86,21 @@ def test_what_eager_refuses_is_refused(name: str, target_name: str) -> None:
     torch.compiler.reset()
     with pytest.raises(Exception, match=r"non-zero size|numel\(\) == 0"):
         torch.compile(function, backend="assay", options={"target": target_name})(x)
+
+
+def test_segments_make_up_the_whole_axis(target_name: str) -> None:
+    def function(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        return torch.segment_reduce(x, "sum", lengths=lengths)
+
+    torch.compiler.reset()
+    compiled = torch.compile(function, backend="assay", options={"target": target_name})
+    x, right = torch.randn(6, 2), torch.tensor([2, 0, 4])
+    torch.testing.assert_close(compiled(x, right), function(x, right))
+    for wrong in ([2, 0, 3], [4, -1, 3], [3, 3, 3]):
+        with pytest.raises(RuntimeError) as refused:
+            function(x, torch.tensor(wrong))
+        with pytest.raises(Exception, match=re.escape(str(refused.value).partition("\n")[0])):
+            compiled(x, torch.tensor(wrong))
 
 
 def test_images_may_be_without_channels(target_name: str) -> None:

@@ -18,6 +18,9 @@ _MODES: dict[str, tuple[str, float]] = {
     "min": ("min", float("inf")),
 }
 """How elements are combined, and what a segment starts from."""
+_NOT_COVERED = (
+    "segment_reduce(): Expected all rows of lengths along axis to sum to data.size(lengths.dim()-1) when !unsafe."
+)
 
 
 class _Segments(NamedTuple):
@@ -74,6 +77,14 @@ def _outer(b: Builder, x: Value, segments: _Segments) -> Value:
     return b.reshape(b.pad(apart, [*pads, *pads], b.constant(0, b.dtype(x))), b.vector(-1, *rest))
 
 
+def _require_cover(b: Builder, lengths: Value, data: Value) -> None:
+    """An error in a run whose segments do not make up the whole axis."""
+    axis = b.rank(lengths) - 1
+    b.require(b.ge(lengths, 0), message="lengths contains negative value!")
+    covered = b.eq(b.reduce_sum(tensor(b, lengths, dtypes.i64), axes=(axis,)), scalar_size(b, data, axis))
+    b.require(covered, message=_NOT_COVERED)
+
+
 @aten("aten.segment_reduce.default")
 def segment_reduce(
     b: Builder,
@@ -88,6 +99,8 @@ def segment_reduce(
     unsafe: bool = False,
     initial: Any = None,
 ) -> Results:
+    if lengths is not None and not unsafe:
+        _require_cover(b, lengths, data)
     segments = _segments(b, data, lengths, offsets)
     combine, start = _MODES[reduce]
     counts = b.reshape(segments.lengths, [-1])
