@@ -17,6 +17,7 @@ from pathlib import Path
 from assay.evidence.records import Case, Cause, Configuration, Environment, OpUse, Output, Record, Speed, Transfers
 from assay.evidence.records.causes import normalised
 from assay.evidence.records.merge import write as write_records
+from assay.evidence.records.schema import Status
 from assay.evidence.report import gathered, make_report, uncollected, write
 
 TARGETS = ("cpu", "reference", "ttnn", "vulkan")
@@ -32,7 +33,7 @@ FAILURES = (
     ("run", "", "Killed", "signal {number} after {number} s in thread {number}"),
     ("import", "", "", "the tracer said nothing for {number} s"),
 )
-STATUS = {
+STATUS: dict[str, Status] = {
     "import": "fail_import", "lower": "fail_lower", "compile": "fail_compile", "run": "fail_run",
     "accuracy": "fail_accuracy",
 }  # fmt: skip
@@ -75,7 +76,7 @@ def _model(
     cause = _cause(dice, dice.choice(ops)) if bad else None
     fallback = dice.random() < 0.3
     uses = tuple(_use(dice, op, target, fallback and place % 7 == 0) for place, op in enumerate(ops))
-    green = "pass_with_fallback" if fallback else "pass"
+    green: Status = "pass_with_fallback" if fallback else "pass"
     eager = 10 ** dice.uniform(-3, 0)
     allowed = 10 ** dice.uniform(-7, -4)
     wrong = cause is not None and cause.stage == "accuracy"
@@ -139,7 +140,7 @@ def _op(dice: random.Random, op: str, text: str, target: str, models: tuple[str,
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=int, default=400)
     parser.add_argument("--output", type=Path, help="keep the report here")
     given = parser.parse_args()

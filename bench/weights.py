@@ -27,7 +27,7 @@ from assay.evidence.bench.models import BenchModel, arrays, torch_model
 from assay.frontends.torch.private.dynamo import aot_autograd, boxed
 from assay.zoo.torch.workloads import SUITES, Plain
 
-WAYS: dict[str, dict[str, bool]] = {"default": {}, "frozen": {"frozen": True}, "untracked": {"tracking": False}}
+WAYS: dict[str, dict[str, Any]] = {"default": {}, "frozen": {"frozen": True}, "untracked": {"tracking": False}}
 TURN = 0.3
 """Seconds that one of them runs before the next has its turn."""
 

@@ -6,6 +6,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 sys.path.append(str(ROOT / "tests"))  # the census is what the test of limitations counts, too
@@ -94,7 +95,7 @@ def _by_dtypes(ops: Dtypes) -> str:
     return "; ".join(", ".join(names) + (f" ({dtypes})" if dtypes else "") for dtypes, names in groups.items())
 
 
-def _listed(op: str, dtypes: Mapping[object, None]) -> str:
+def _listed(op: str, dtypes: Mapping[Any, None]) -> str:
     """The dtypes, if they are not all that the op has, strings left out."""
     definition = CORE.get(op)
     every = definition is None or set(definition.main_dtypes) - {string} <= set(dtypes)

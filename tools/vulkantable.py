@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -137,7 +137,7 @@ class Registry:
         assert proto is not None
         return self._kind(proto), [self._kind(param) for param in command.iterfind("param") if _ours(param)]
 
-    def within(self, names: list[str]) -> list[str]:
+    def within(self, names: Iterable[str]) -> list[str]:
         """The structs of these names and all that they hold, each after what it holds."""
         found: dict[str, None] = {}
 
