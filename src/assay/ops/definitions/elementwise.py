@@ -297,6 +297,12 @@ def _asinh(b: Builder, x: Any) -> Any:
     return b.where(b.lt(x, 0.0), b.neg(result), result)
 
 
+def _atanh(b: Builder, x: Any) -> Any:
+    size = b.abs(x)
+    result = b.mul(0.5, b.log1p(b.div(b.mul(2.0, size), b.sub(1.0, size))))
+    return b.where(b.lt(x, 0.0), b.neg(result), result)
+
+
 def _acosh(b: Builder, x: Any) -> Any:
     t = b.sub(x, 1.0)
     near = b.log1p(b.add(t, b.mul(b.sqrt(t), b.sqrt(b.add(t, 2.0)))))
@@ -386,7 +392,7 @@ _UNARY_COMPOSITES: dict[str, tuple[str, Kinds, Unary, UnaryParts, Tolerance, Ran
         "Inverse hyperbolic tangent.",
         FLOATS,
         np.arctanh,
-        lambda b, x: b.mul(0.5, b.log1p(b.div(b.mul(2.0, x), b.sub(1.0, x)))),
+        _atanh,
         FUNCTION,
         (-0.9, 0.9),
     ),

@@ -54,6 +54,7 @@ def _unit(unit: Elementwise, loops: Loops) -> Kernel:
         strides=_known(loops.inner_strides),
         steps=tuple(steps),
         kept=kept,
+        straight=True,
         literal_kinds=_literal_kinds(unit),
     )
 
@@ -124,7 +125,7 @@ def _compute(
 def _copy(dtype: DType, loops: Loops) -> Kernel:
     """A copy as a template: elements move as they are, whatever they mean."""
     strides = _known(loops.inner_strides)
-    return template(move, [dtype, dtype], len(loops.numbers), depth=len(loops.outer), strides=strides)
+    return template(move, [dtype, dtype], len(loops.numbers), depth=len(loops.outer), strides=strides, straight=True)
 
 
 def move(s: Shader, *, depth: int, strides: tuple[int | None, ...]) -> None:

@@ -189,6 +189,10 @@ class Shader(KernelCode):
         """A number that the kernel is told: u32."""
         return self.argument(self.arguments.operands + 2 + index)
 
+    def unknown_zero(self) -> ShaderValue:
+        """The sign of the number of rows: grids have less than 2³¹."""
+        return self.rows >> 31
+
     # --- what the kernel makes
 
     def hand_on(self, elements: Sequence[ResultElement]) -> None:

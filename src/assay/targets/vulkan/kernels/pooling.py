@@ -39,14 +39,15 @@ def max_pool_positions(p: Planner, node: Node) -> None:
     """The largest element and where it lies."""
     x, results = p.view(node.inputs[0]), [p.result(value) for value in node.outputs]
     kinds = [x.dtype, *(result.dtype for result in results)]
-    kernel = template(write_positions, kinds, 3 * x.rank, windows=_windows(node))
+    kernel = template(write_positions, kinds, 3 * x.rank, straight=_is_written_out(node), windows=_windows(node))
     numbers = [*results[0].shape, *x.shape, *x.strides]
     p.step(kernel, [x, *results], numbers, rows=results[0].size, writes=2)
 
 
 def _pool(p: Planner, node: Node, kind: str) -> None:
     x, result = p.view(node.inputs[0]), p.result(node.outputs[0])
-    kernel = template(write_pool, [x.dtype, result.dtype], 3 * x.rank, kind=kind, windows=_windows(node))
+    kinds, straight = [x.dtype, result.dtype], _is_written_out(node)
+    kernel = template(write_pool, kinds, 3 * x.rank, straight=straight, kind=kind, windows=_windows(node))
     p.step(kernel, [x, result], [*result.shape, *x.shape, *x.strides], rows=result.size)
 
 
@@ -56,6 +57,10 @@ Windows = tuple[tuple[int, int, int, int, int], ...]
 
 def _windows(node: Node) -> Windows:
     return tuple((line.kernel, line.stride, line.before, line.after, line.dilation) for line in lines(**node.attrs))
+
+
+def _is_written_out(node: Node) -> bool:
+    return math.prod(node.attrs["kernel"]) <= _UNROLLED
 
 
 class _Tap(NamedTuple):
