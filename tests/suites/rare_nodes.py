@@ -69,6 +69,7 @@ RARE = (
     Rare("gather_nd", (tensor(3, 4), whole(2, 0)), tensor(2, 3, 4)),
     Rare("scatter_nd", (tensor(3, 4), whole(2, N), tensor(2, M)), tensor(3, 4)),
     Rare("scatter_nd", (tensor(3, 4), whole(2, 0), tensor(2, 3, 4)), tensor(3, 4)),
+    Rare("cum_sum", (LONG,), LONG, {"axis": 0}),
     Rare("sort", (LONG,), LONG, {"axis": 0}),
     Rare("topk", (LONG, whole()), tensor(4), {"axis": 0}),
     Rare("dequantize_linear", (tensor(2, 3, dtype=u8), tensor(1), tensor(N, dtype=u8)), tensor(2, 3), {"dtype": f32}),

@@ -7,7 +7,7 @@ from typing import Any
 import mpmath
 import numpy as np
 import pytest
-from programs import placed_on
+from programs import compiled_on, placed_on
 
 from assay.ir.dtypes import DType, f32, f64
 from assay.ir.types import TensorType
@@ -97,3 +97,33 @@ def test_powers_of_whole_numbers_have_no_error(restricted: VulkanDevice) -> None
         pairs = [(x, y) for x in range(20) for y in range(64) if x**y < 2**bits]
         x, y = (np.array(side, dtype.numpy) for side in zip(*pairs, strict=True))
         assert computed("pow", x, y).tolist() == [float(a**b) for a, b in pairs]
+
+
+@pytest.mark.usefixtures("device")
+def test_arcs_are_exact_at_both_ends() -> None:
+    x = np.append(spread(-0.999999, 0.999999, 2000, f32), np.array([-0.9999999, 0.9999999], np.float32))
+    b = Builder()
+    given = b.input(TensorType(f32, x.shape))
+    found = compiled_on(TARGET, b.finish("atanh", [given], [b.atanh(given)])).run([x])[0]
+    assert off(found, [mpmath.atanh(float(each)) for each in x]) <= 6
+
+
+SPECIAL = np.array([0.0, -0.0, 1.0, -1.0, np.nan, np.inf, -np.inf, 3.0])
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("op", ["add", "sub", "mul", "div"])
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+@pytest.mark.parametrize("dtype", [f32, f64], ids=str)
+def test_zeros_that_are_constants_are_zeros_like_others(op: str, zero: float, dtype: DType) -> None:
+    x = SPECIAL.astype(dtype.numpy)
+    b = Builder()
+    given, constant = b.input(TensorType(dtype, x.shape)), b.constant(zero, dtype)
+    graph = b.finish(op, [given], [*b.emit(op, given, constant), *b.emit(op, constant, given)])
+    function = getattr(np, {"add": "add", "sub": "subtract", "mul": "multiply", "div": "divide"}[op])
+    with np.errstate(all="ignore"):
+        wanted = function(x, dtype.numpy.type(zero)), function(dtype.numpy.type(zero), x)
+    for found, right in zip(placed_on(TARGET, graph).run([x]), wanted, strict=True):
+        np.testing.assert_array_equal(found, right)
+        signs = [np.signbit(each[~np.isnan(right)]) for each in (found, right)]
+        np.testing.assert_array_equal(*signs)

@@ -313,6 +313,11 @@ def _asinh(b: Builder, x: Any) -> Any:
     return _odd(b, x, b.where(b.lt(size, 1.0), near, far))
 
 
+def _atanh(b: Builder, x: Any) -> Any:
+    size = b.abs(x)
+    return _odd(b, x, b.mul(0.5, b.log1p(b.div(b.mul(2.0, size), b.sub(1.0, size)))))
+
+
 def _acosh(b: Builder, x: Any) -> Any:
     t = b.sub(x, 1.0)
     near = b.log1p(b.add(t, b.mul(b.sqrt(t), b.sqrt(b.add(t, 2.0)))))
@@ -402,7 +407,7 @@ _UNARY_COMPOSITES: dict[str, tuple[str, Kinds, Unary, UnaryParts, Tolerance, Ran
         "Inverse hyperbolic tangent.",
         FLOATS,
         np.arctanh,
-        lambda b, x: b.mul(0.5, b.log1p(b.div(b.mul(2.0, x), b.sub(1.0, x)))),
+        _atanh,
         FUNCTION,
         (-0.9, 0.9),
     ),

@@ -32,11 +32,11 @@ from assay.targets.vulkan import kernels, ops
 from assay.targets.vulkan.device import VulkanDevice, chosen_profile, open_device
 from assay.targets.vulkan.executable import VulkanExecutable
 from assay.targets.vulkan.instance import DEVICE, open_instance
-from assay.targets.vulkan.kernels.tiles import has_tiles
 from assay.targets.vulkan.packing import added_biases, block_products, byte_products, integer_products
 from assay.targets.vulkan.pipelines import Pipelines
 from assay.targets.vulkan.profile import Profile, restriction
 from assay.targets.vulkan.registry import KERNELS
+from assay.targets.vulkan.rounds import too_many_rounds
 
 __all__ = ["VulkanTarget", "kernels", "ops"]
 
@@ -101,7 +101,7 @@ class VulkanTarget:
 
     def _with_bytes(self, segment: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:
         """Weights of bytes stay such in products of f32, but where a device is best at tiles, which are of f32."""
-        return segment if has_tiles(chosen_profile()) else byte_products(segment, static, numbers)
+        return segment if chosen_profile().tiles else byte_products(segment, static, numbers)
 
     def _decomposed(self, segment: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:
         table = _limitations(chosen_profile(), folding=False)
@@ -132,7 +132,7 @@ def _limitations(profile: Profile, *, folding: bool = True) -> Limitations:
     typed, others = rows[: len(UNTYPED)], rows[len(UNTYPED) :]
     longer = Limitation(f"elements of more than {_WIDEST} bytes are not moved", _has(_is_long))
     missing = [Limitation(reason, _has(lacks)) for reason, lacks in profile.lacks()]
-    return Limitations((*typed, longer, *missing, *others))
+    return Limitations((*typed, longer, *missing, *others, too_many_rounds(profile)))
 
 
 def _is_long(dtype: DType) -> bool:

@@ -197,10 +197,25 @@ class KernelCode:
         op = _LOGIC[sign] if kind == "bool" else _ARITHMETIC[sign][_COLUMN[kind[0]]]
         assert op is not None, f"{sign} of {kind}"
         shift = isinstance(b, int) and sign in ("<<", ">>")
-        made = self.made(op, kind, self.value(a, kind), self.value(b, "u32" if shift else kind))
-        if kind[0] == "f" and self.exact:
-            self.module.exact(made.id)
+        sides = [self.value(a, kind), self.value(b, "u32" if shift else kind)]
+        if kind[0] != "f" or not self.exact:
+            return self.made(op, kind, *sides)
+        made = self.made(op, kind, *map(self.veiled, sides))
+        self.module.exact(made.id)
         return made
+
+    def veiled(self, value: ShaderValue) -> ShaderValue:
+        """A float; if it is the constant 0, one that the driver cannot know: lavapipe takes x · 0, x / 0 and 0 / x for
+        0 and x + 0 for x, whatever x is."""
+        for zero, sign in ((0.0, 0), (-0.0, 1)):
+            if value.id == self.module.constant(value.kind, zero):
+                kind, width = f"u{value.kind[1:]}", WIDTHS[value.kind]
+                return self.bitcast(self.cast(self.unknown_zero(), kind) | (sign << width - 1), value.kind)
+        return value
+
+    def unknown_zero(self) -> ShaderValue:
+        """A u32 that is always 0, which no driver can know."""
+        raise NotImplementedError
 
     def comparison(self, sign: str, a: ShaderValue, b: Number) -> ShaderValue:
         """Two values of one type compared; NaN differs from everything."""

@@ -31,6 +31,8 @@ _KINDS = {
 }
 _ORDER = ("discrete", "integrated", "virtual", "other", "cpu")
 """Which kinds of device are chosen first."""
+_MOST_ROUNDS = {"cpu": 60_000}
+"""How often loops may go round, by the kind of device: in lavapipe 65,535 times, some of which go to items."""
 _LAYER = "VK_LAYER_KHRONOS_validation"
 
 
@@ -194,6 +196,7 @@ def _described(instance: Api, handle: int) -> Physical:
         storage_range=limits.maxStorageBufferRange,
         most_groups=limits.maxComputeWorkGroupCount[0],
         most_invocations=limits.maxComputeWorkGroupInvocations,
+        most_rounds=_MOST_ROUNDS.get(kind, 1 << 31),
         shared_bytes=limits.maxComputeSharedMemorySize,
         staged=kind not in ("cpu", "integrated") or _reachable(memory) is None,
         timestamp_ns=limits.timestampPeriod if ticks else 0.0,

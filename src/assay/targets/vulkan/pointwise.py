@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -55,6 +54,7 @@ def _unit(unit: Elementwise, loops: Loops) -> Kernel:
         strides=_known(loops.inner_strides),
         steps=tuple(steps),
         kept=kept,
+        straight=True,
         literal_kinds=_literal_kinds(unit),
     )
 
@@ -125,7 +125,7 @@ def _compute(
 def _copy(dtype: DType, loops: Loops) -> Kernel:
     """A copy as a template: elements move as they are, whatever they mean."""
     strides = _known(loops.inner_strides)
-    return template(move, [dtype, dtype], len(loops.numbers), depth=len(loops.outer), strides=strides)
+    return template(move, [dtype, dtype], len(loops.numbers), depth=len(loops.outer), strides=strides, straight=True)
 
 
 def move(s: Shader, *, depth: int, strides: tuple[int | None, ...]) -> None:
@@ -183,8 +183,7 @@ def literal_value(s: Shader, text: str, kind: str) -> ShaderValue:
     name, _, content = text.partition(":")
     dtype = dtypes.by_name(name)
     if dtype in _WORDS:
-        number = struct.unpack(_WORDS[dtype], bytes.fromhex(content))[0]
-        return s.value(number, kind) if number else s.zero(kind, negative=math.copysign(1, number) < 0)
+        return s.value(struct.unpack(_WORDS[dtype], bytes.fromhex(content))[0], kind)
     return s.value(int(content), kind)
 
 

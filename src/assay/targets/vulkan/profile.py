@@ -13,6 +13,7 @@ from assay.errors import BadArgument, hint_for
 from assay.ir import dtypes
 from assay.ir.dtypes import DType
 
+_QUAD = 4
 RESTRICT = "ASSAY_VULKAN_RESTRICT"
 
 
@@ -49,11 +50,18 @@ class Profile:
     storage_range: int
     most_groups: int
     most_invocations: int
+    most_rounds: int
+    """How often all loops of an invocation may go round."""
     shared_bytes: int
     staged: bool
     """Whether the host cannot reach the device's memory, so that transfers go through a buffer that both reach."""
     timestamp_ns: float
     """Nanoseconds of a tick; 0 where time cannot be told."""
+
+    @property
+    def tiles(self) -> bool:
+        """Whether it is best at tiles: it reads texels well, and lanes can hand each other what they loaded."""
+        return self.texels and not self.addresses and self.subgroup_shuffle and self.subgroup >= _QUAD
 
     def lacks(self) -> list[tuple[str, Callable[[DType], bool]]]:
         """Reasons why elements cannot be worked with, each with the dtypes that it is about."""
@@ -77,7 +85,7 @@ class Profile:
         return made
 
 
-_NUMBERED = frozenset({"subgroup", "push", "range", "groups", "invocations"})
+_NUMBERED = frozenset({"subgroup", "push", "range", "groups", "invocations", "rounds"})
 _WORDS: Mapping[str, Callable[[Profile, int], Profile]] = {
     "no-f64": lambda p, _: replace(p, f64=False),
     "no-i64": lambda p, _: replace(p, i64=False),
@@ -94,6 +102,7 @@ _WORDS: Mapping[str, Callable[[Profile, int], Profile]] = {
     "range": lambda p, n: replace(p, storage_range=min(p.storage_range, n)),
     "groups": lambda p, n: replace(p, most_groups=min(p.most_groups, n)),
     "invocations": lambda p, n: replace(p, most_invocations=min(p.most_invocations, n)),
+    "rounds": lambda p, n: replace(p, most_rounds=min(p.most_rounds, n)),
     "discrete": lambda p, _: replace(p, kind="discrete", texels=False),
     "staged": lambda p, _: replace(p, staged=True),
 }

@@ -19,8 +19,6 @@ from assay.targets.vulkan.spirv import WIDTHS, Builtin, Capability, Module, Op, 
 from assay.targets.vulkan.storage import computed_kind, narrowed, stored_kind, widened
 
 _QUAD = 4
-_NO_ROWS = 0xFFFFFFFF
-"""More rows than any kernel has."""
 
 
 class TensorOperand:
@@ -191,10 +189,9 @@ class Shader(KernelCode):
         """A number that the kernel is told: u32."""
         return self.argument(self.arguments.operands + 2 + index)
 
-    def zero(self, kind: str, *, negative: bool = False) -> ShaderValue:
-        """A zero that the driver does not know: lavapipe makes 0 of x · 0, and x of x + 0, whatever x is."""
-        known = self.value(-0.0 if negative else 0.0, kind)
-        return self.select(self.rows.equals(_NO_ROWS), self.value(2.0, kind), known)
+    def unknown_zero(self) -> ShaderValue:
+        """The sign of the number of rows: grids have less than 2³¹."""
+        return self.rows >> 31
 
     # --- what the kernel makes
 

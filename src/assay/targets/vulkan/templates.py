@@ -17,7 +17,8 @@ _LOCAL = 64
 _TEXEL = 4
 """Bytes of an element that is read as a texel, or a part of one."""
 _EACH = {"cpu": 16}
-"""About how many items an invocation takes, by the kind of device: those that loop well take many."""
+"""About how many items an invocation of a straight kernel takes, by the kind of device: those that loop well take
+many."""
 
 Write = Callable[..., None]
 
@@ -46,6 +47,8 @@ class Template(Kernel):
     """For the first operands, of how many elements the texels are as which they are read where that is best."""
     turned: bool = False
     """Whether lanes lie along the rows of the grid that belong together, and `height` is one of columns."""
+    straight: bool = False
+    """Whether no item takes a loop."""
 
     def local_size(self, profile: Profile) -> int:
         """The invocations of a workgroup."""
@@ -86,7 +89,8 @@ class Template(Kernel):
     def groups(self, profile: Profile, items: int) -> int:
         """How many workgroups to start for so many items."""
         if not self.by_group:
-            items = -(-items // (self.local_size(profile) * _EACH.get(profile.kind, 2)))
+            each = _EACH.get(profile.kind, 2) if self.straight else 1
+            items = -(-items // (self.local_size(profile) * each))
         return max(1, min(items, profile.most_groups))
 
 
@@ -101,6 +105,7 @@ def template(
     invocations: int = 0,
     texels: tuple[int, ...] = (),
     turned: bool = False,
+    straight: bool = False,
     **parameters: Any,
 ) -> Template:
     """The kernel that `write` makes of these parameters, which have a text each that says all of them.
@@ -113,5 +118,5 @@ def template(
     told = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
     source = f"{write.__module__}.{write.__qualname__}({told}) on {kinds} with {numbers}"
     pairs = tuple(parameters.items())
-    shape = (by_group, lane_columns, height, invocations, texels, turned)
+    shape = (by_group, lane_columns, height, invocations, texels, turned, straight)
     return Template(source, write.__name__, pairs, tuple(operands), numbers, *shape, write=write)

@@ -21,7 +21,7 @@ from assay.targets.vulkan.code import ShaderValue
 from assay.targets.vulkan.kernels.elements import NUMBERS, unravelled
 from assay.targets.vulkan.kernels.handing import along
 from assay.targets.vulkan.kernels.matmul import multiply
-from assay.targets.vulkan.kernels.tiles import HEIGHT, QUAD, add_products, has_tiles, in_fours, rows_of_lane
+from assay.targets.vulkan.kernels.tiles import HEIGHT, QUAD, add_products, in_fours, rows_of_lane
 from assay.targets.vulkan.planning import profile_of
 from assay.targets.vulkan.registry import emits
 from assay.targets.vulkan.shader import ResultElement, Shader
@@ -68,7 +68,7 @@ def conv(p: Planner, node: Node) -> None:
     still = all((kernel, stride, before) == (1, 1, 0) for kernel, stride, before, _ in windows)
     if still and node.attrs["groups"] == 1 and bias is None and x.shape[2:] == out.shape[2:]:
         _product(p, x, weights, out)
-    elif weights.dtype is f32 and has_tiles(profile_of(p)) and channels_of(node, weights) > _LEAST_CHANNELS:
+    elif weights.dtype is f32 and profile_of(p).tiles and channels_of(node, weights) > _LEAST_CHANNELS:
         _by_tiles(p, node, x, weights, bias, out, windows)
     else:
         _by_windows(p, node, x, weights, bias, out, windows)

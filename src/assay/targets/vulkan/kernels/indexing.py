@@ -49,7 +49,7 @@ def gather(p: Planner, node: Node) -> None:
     operands = [x, where, p.error_cell(node, OUTSIDE), result]
     if le(1, product(x.shape[:axis]) * inner) is not True:
         _check_places(p, node, where, [x.shape[axis]])
-    kernel = template(write_gather, [view.dtype for view in operands], 3)
+    kernel = template(write_gather, [view.dtype for view in operands], 3, straight=True)
     p.step(kernel, operands, [x.shape[axis], where.size, inner], rows=result.size, writes=2)
 
 
@@ -70,7 +70,7 @@ def _check_places(p: Planner, node: Node, positions: View, sizes: Sequence[Dim])
     """Plan a look at places of dense positions: where nothing is moved, nobody else looks at them."""
     rows = positions.size if len(sizes) == 1 else product(positions.shape[:-1])
     error = p.error_cell(node, OUTSIDE)
-    kernel = template(write_look, [positions.dtype, error.dtype], len(sizes), depth=len(sizes))
+    kernel = template(write_look, [positions.dtype, error.dtype], len(sizes), depth=len(sizes), straight=True)
     p.step(kernel, [positions, error], sizes, rows=rows)
 
 
@@ -101,7 +101,9 @@ def gather_elements(p: Planner, node: Node) -> None:
     x, positions, result = p.view(node.inputs[0]), p.view(node.inputs[1]), p.result(node.outputs[0])
     axis = axis_of(node.attrs["axis"], x.rank)
     operands = [x, positions, p.error_cell(node, OUTSIDE), result]
-    kernel = template(write_gather_elements, [view.dtype for view in operands], 3 * x.rank + 1, rank=x.rank, axis=axis)
+    kernel = template(
+        write_gather_elements, [view.dtype for view in operands], 3 * x.rank + 1, rank=x.rank, axis=axis, straight=True
+    )
     numbers = [*result.shape, *x.strides, *positions.strides, x.shape[axis]]
     p.step(kernel, operands, numbers, rows=result.size, writes=2)
 
@@ -129,7 +131,7 @@ def gather_nd(p: Planner, node: Node) -> None:
     if le(1, inner) is not True:
         _check_places(p, node, positions, sizes)
     operands = [x, positions, p.error_cell(node, OUTSIDE), result]
-    kernel = template(write_gather_nd, [view.dtype for view in operands], 3 + depth, depth=depth)
+    kernel = template(write_gather_nd, [view.dtype for view in operands], 3 + depth, depth=depth, straight=True)
     volume = product(sizes) * inner
     numbers = [product(positions.shape[shared:-1]), inner, volume, *sizes]
     p.step(kernel, operands, numbers, rows=product(positions.shape[:-1]) * inner, writes=2)

@@ -23,7 +23,7 @@ from assay.targets.vulkan.code import ShaderValue
 from assay.targets.vulkan.kernels.blocks import INVOCATIONS, SIDE, Side, add_blocks, has_blocks, is_large, own_lines
 from assay.targets.vulkan.kernels.elements import NUMBERS
 from assay.targets.vulkan.kernels.handing import along
-from assay.targets.vulkan.kernels.tiles import HEIGHT, QUAD, add_products, has_tiles, in_fours, rows_of_lane
+from assay.targets.vulkan.kernels.tiles import HEIGHT, QUAD, add_products, in_fours, rows_of_lane
 from assay.targets.vulkan.planning import profile_of
 from assay.targets.vulkan.registry import emits
 from assay.targets.vulkan.shader import ResultElement, Shader, TensorOperand
@@ -49,7 +49,7 @@ def matmul(p: Planner, node: Node) -> None:
 
 def multiply(p: Planner, x: View, y: View, out: View) -> None:
     """Plan a product of matrices with two batch axes; elements of the right one may be bytes."""
-    if x.dtype is f32 and y.dtype is f32 and has_tiles(profile_of(p)):
+    if x.dtype is f32 and y.dtype is f32 and profile_of(p).tiles:
         _multiply_tiles(p, x, y, out)
         return
     if x.dtype.is_float and x.dtype is y.dtype and has_blocks(profile_of(p)) and is_large(x.shape[2], y.shape[3]):

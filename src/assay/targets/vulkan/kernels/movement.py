@@ -21,7 +21,7 @@ def pad(p: Planner, node: Node) -> None:
     x, counts, value = p.view(node.inputs[0]), p.dense(node.inputs[1]), p.view(node.inputs[2])
     result = p.result(node.outputs[0])
     kinds = [x.dtype, counts.dtype, value.dtype, result.dtype]
-    kernel = template(write_pad, kinds, 3 * x.rank, rank=x.rank)
+    kernel = template(write_pad, kinds, 3 * x.rank, rank=x.rank, straight=True)
     p.step(kernel, [x, counts, value, result], [*result.shape, *x.shape, *x.strides], rows=result.size)
 
 
@@ -52,7 +52,7 @@ def slice_by_data(p: Planner, node: Node) -> None:
     axes = axes_of(node.attrs["axes"], x.rank)
     own = tuple(axes.index(axis) if axis in axes else None for axis in range(x.rank))
     operands = [x, starts, steps, error, result]
-    kernel = template(write_slice, [view.dtype for view in operands], 3 * x.rank, own=own)
+    kernel = template(write_slice, [view.dtype for view in operands], 3 * x.rank, own=own, straight=True)
     p.step(kernel, operands, [*result.shape, *x.shape, *x.strides], rows=result.size, writes=2)
 
 
@@ -94,7 +94,7 @@ def trilu(p: Planner, node: Node) -> None:
     """One side of the diagonal."""
     x, diagonal, result = p.dense(node.inputs[0]), p.view(node.inputs[1]), p.result(node.outputs[0])
     kinds = [x.dtype, diagonal.dtype, result.dtype]
-    kernel = template(write_trilu, kinds, 2, upper=bool(node.attrs["upper"]))
+    kernel = template(write_trilu, kinds, 2, upper=bool(node.attrs["upper"]), straight=True)
     p.step(kernel, [x, diagonal, result], x.shape[-2:], rows=x.size)
 
 
@@ -125,7 +125,7 @@ def _clamped_diagonal(s: Shader, k: ShaderValue, rows: ShaderValue, cols: Shader
 def iota(p: Planner, node: Node) -> None:
     """The count is the size of the result."""
     result = p.result(node.outputs[0])
-    p.step(template(write_iota, [result.dtype], 0), [result], [], rows=result.size)
+    p.step(template(write_iota, [result.dtype], 0, straight=True), [result], [], rows=result.size)
 
 
 def write_iota(s: Shader) -> None:

@@ -125,7 +125,7 @@ def _along(p: Planner, node: Node, x: View, target: View, axis: int, scale: floa
     common: dict[str, Any] = {"transform": attrs["transform"], "scale": scale}
     kinds = [view.dtype for view in operands]
     if attrs["mode"] == "nearest":
-        kernel = template(write_nearest, kinds, 3, **common, rounding=attrs["rounding"])
+        kernel = template(write_nearest, kinds, 3, **common, rounding=attrs["rounding"], straight=True)
     else:
         exclude = bool(attrs["exclude_outside"])
         kernel = template(

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 
 from assay.ir.dims import Dim
 from assay.targets.vulkan.code import ShaderValue, Variable
-from assay.targets.vulkan.profile import Profile
 from assay.targets.vulkan.shader import Shader
 
 QUAD = 4
@@ -18,11 +17,6 @@ HEIGHT = 16
 """Rows of a tile, at most."""
 
 Quad = Sequence[ShaderValue]
-
-
-def has_tiles(profile: Profile) -> bool:
-    """Whether a device is best at tiles: it reads texels well, and lanes can hand each other what they loaded."""
-    return profile.texels and not profile.addresses and profile.subgroup_shuffle and profile.subgroup >= QUAD
 
 
 def in_fours(*dims: Dim) -> bool:
