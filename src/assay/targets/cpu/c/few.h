@@ -16,8 +16,9 @@ typedef T COLUMN;
    total, as a long chain of additions loses digits. KEPT: columns that stay in the cache while other rows are done. */
 enum { FEW = 8, STRETCH = 2048, KEPT = 96 };
 #ifdef BLOCK
-/* Rows for which scales are applied late. */
-enum { SCALED_LATE = 1 };
+/* SCALED_LATE: rows for which scales are applied late. AHEAD: how many bytes of blocks are on their way from memory, at
+   least, while others are used. */
+enum { SCALED_LATE = 1, AHEAD = 8 << 10 };
 #endif
 
 /* Loops over registers are unrolled, or sums would not live in them. */
@@ -30,6 +31,7 @@ typedef struct {
   ACC *wide; /* room for (FEW + 8) · STRETCH numbers, where these must be widened */
 #ifdef BLOCK
   const ACC *sums; /* of each SPAN numbers of a row, row after row; NULL if they are not known */
+  int64_t ahead;   /* how far behind the blocks that are used lie those that are asked for */
 #endif
 } dots;
 
@@ -61,18 +63,26 @@ ALWAYS vec part(const ACC *x, int64_t count) {
   return whole;
 }
 
-/* sum[i][j] += a stretch of row i · the same of column j. */
 #ifdef BLOCK
-ALWAYS void add_dots(vec sum[FEW][8], const ACC *a, int64_t a_step, const uint8_t *b, int64_t b_step, int64_t length,
-                     const int rows, const int columns) {
+/* Prefetch a block of each of some columns. */
+ALWAYS void ask_for(const uint8_t *b, int64_t b_step, const int columns) {
+  EACH(j, columns) EACH(line, CEIL_DIV(BLOCK, 64)) __builtin_prefetch(b + j * b_step + 64 * line);
+}
+
+/* sum[i][j] += a stretch of row i · the same of column j. */
+ALWAYS void add_dots(vec sum[FEW][8], const ACC *a, int64_t a_step, const uint8_t *b, int64_t b_step, int64_t ahead,
+                     int64_t length, const int rows, const int columns) {
   for (int64_t k = 0; k < length; k += ELEMENTS, a += ELEMENTS, b += BLOCK) {
+    ask_for(b + ahead, b_step, columns);
     scaling by[8];
     EACH(j, columns) by[j] = scaling_of(b + j * b_step);
     EACH_NUMBER(e) {
       vec left[FEW];
       EACH(i, rows) left[i] = *(const loose *)(a + i * a_step + e);
+      EACH(i, rows) HOLD(left[i]);
       EACH(j, columns) {
-        const vec right = numbers_at(b + j * b_step, &by[j], e);
+        vec right = numbers_at(b + j * b_step, &by[j], e);
+        HOLD(right);
         EACH(i, rows) sum[i][j] += left[i] * right;
       }
     }
@@ -82,9 +92,10 @@ ALWAYS void add_dots(vec sum[FEW][8], const ACC *a, int64_t a_step, const uint8_
 /* The same for very few rows: a scale is applied to a sum of products, and an offset to the sum of a row's numbers. What
    offsets add is in `beside`. `sums` are those of the rows, `sums_step` apart. */
 ALWAYS void add_scaled_dots(vec sum[FEW][8], ACC beside[FEW][8], const ACC *a, int64_t a_step, const ACC *sums,
-                            int64_t sums_step, const uint8_t *b, int64_t b_step, int64_t length, const int rows,
-                            const int columns) {
+                            int64_t sums_step, const uint8_t *b, int64_t b_step, int64_t ahead, int64_t length,
+                            const int rows, const int columns) {
   for (int64_t k = 0; k < length; k += ELEMENTS, a += ELEMENTS, b += BLOCK, sums += SCALED_PARTS) {
+    ask_for(b + ahead, b_step, columns);
     scaling by[8];
     EACH(j, columns) by[j] = scaling_of(b + j * b_step);
     _Pragma("GCC unroll 2") for (unsigned part = 0; part < SCALED_PARTS; part++) {
@@ -104,6 +115,7 @@ ALWAYS void add_scaled_dots(vec sum[FEW][8], ACC beside[FEW][8], const ACC *a, i
   }
 }
 #else
+/* sum[i][j] += a stretch of row i · the same of column j. */
 ALWAYS void add_dots(vec sum[FEW][8], const ACC *a, int64_t a_step, const ACC *b, int64_t b_step, int64_t length,
                      const int rows, const int columns) {
   int64_t k = 0;
@@ -146,8 +158,8 @@ ALWAYS void dot_block(const dots *d, T *c, int64_t c_step, int64_t apart, const 
     EACH(i, rows) EACH(j, columns) beside[i][j] = 0;
     if (rows <= SCALED_LATE && d->sums)
       add_scaled_dots(sum, beside, d->a + k, d->a_step, d->sums + k / SPAN, d->length / SPAN, d->b + FROM(k), b_step,
-                      length, rows, columns);
-    else add_dots(sum, d->a + k, d->a_step, d->b + FROM(k), b_step, length, rows, columns);
+                      d->ahead, length, rows, columns);
+    else add_dots(sum, d->a + k, d->a_step, d->b + FROM(k), b_step, d->ahead, length, rows, columns);
     EACH(i, rows) EACH(j, columns) result[i][j] += beside[i][j];
 #elif defined(IN_PLACE)
     add_dots(sum, d->a + k, d->a_step, d->b + FROM(k), b_step, length, rows, columns);
@@ -161,6 +173,17 @@ ALWAYS void dot_block(const dots *d, T *c, int64_t c_step, int64_t apart, const 
   EACH(i, rows) EACH(j, columns) c[i * c_step + j * apart] = NARROW(result[i][j]);
 }
 
+#ifdef BLOCK
+/* `columns` columns of a few rows, neighbours together. Their blocks lie one behind the other, and so do those that are
+   asked for. */
+ALWAYS void dot_columns(dots d, T *c, int64_t c_step, int64_t columns, const int rows, const int at_once) {
+  const int64_t step = at_once * d.b_step;
+  d.ahead = CEIL_DIV(AHEAD, step) * step;
+  int64_t j = 0;
+  for (; j + at_once <= columns; j += at_once, d.b += step) dot_block(&d, c + j, c_step, 1, rows, at_once);
+  for (; j < columns; j++, d.b += d.b_step) dot_block(&d, c + j, c_step, 1, rows, 1);
+}
+#else
 /* `columns` columns of up to four rows. They are cut into `at_once` shares that are read side by side, each from end to
    end: memory gives several long stretches at once faster than one, or than many short ones. */
 ALWAYS void dot_columns(dots d, T *c, int64_t c_step, int64_t columns, const int rows, const int at_once) {
@@ -169,6 +192,7 @@ ALWAYS void dot_columns(dots d, T *c, int64_t c_step, int64_t columns, const int
   d.b += (at_once - 1) * share * d.b_step;
   for (int64_t j = at_once * share; j < columns; j++, d.b += d.b_step) dot_block(&d, c + j, c_step, 1, rows, 1);
 }
+#endif
 
 #ifdef BLOCK
 /* The sums of each SPAN numbers of `rows` rows; NULL if there is no room for them. */
