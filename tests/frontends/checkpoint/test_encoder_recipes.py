@@ -191,4 +191,4 @@ def test_t5(options: dict[str, Any], tmp_path: Path) -> None:
     assert_same_steps(step, expected, prompt(2, 16))
     step.start(2)
     expected.past = None
-    assert greedy(step, prompt(2, 2), 60) == greedy(expected, prompt(2, 2), 60)
+    assert greedy(step, prompt(2, 2), 200) == greedy(expected, prompt(2, 2), 200)

@@ -6,19 +6,24 @@ import json
 import random
 import time
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from frontends.checkpoint.recipe_models import SMALL, VOCABULARY, saved
+from frontends.checkpoint.recipe_models import SMALL, VOCABULARY, randomized, saved
 from frontends.checkpoint.test_encoder_recipes import IMAGES, LAYERS, T5_SIZES
+from frontends.checkpoint.test_gguf_recipes import MODELS as GGUF_MODELS
+from frontends.checkpoint.test_gguf_recipes import write as write_gguf
 from frontends.checkpoint.test_recipes import DECODERS
+from gguf import GGMLQuantizationType
 from safetensors.numpy import load_file, save_file
-from transformers import AutoModel, AutoModelForSeq2SeqLM, BertConfig, CLIPConfig, T5Config
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSeq2SeqLM, BertConfig, CLIPConfig, T5Config
 
 from assay.errors import AssayError, ImportFailed
+from assay.evidence.mutate.file_kinds import FILE_KINDS
 from assay.frontends.checkpoint import load_model
 
 MODELS: dict[str, Callable[[Path], Any]] = {
@@ -166,3 +171,20 @@ def test_files_without_a_model(tmp_path: Path) -> None:
         load_model(tmp_path / "model.safetensors")
     with pytest.raises(ImportFailed, match=r"'config\.model_type' is missing"):
         load_model(tmp_path)
+
+
+def test_damaged_gguf_files_of_every_family(tmp_path: Path) -> None:
+    """Each is read, or refused by an error that says where and what to do."""
+    path, names = tmp_path / "model.gguf", [name for name in GGUF_MODELS if "layers" not in name]
+    files: list[bytes] = []
+    for name in names:
+        arch, config = GGUF_MODELS[name]
+        model = AutoModelForCausalLM.from_config(deepcopy(config))
+        write_gguf(path, arch, randomized(model), GGMLQuantizationType.F32)
+        files.append(path.read_bytes())
+    reasons: list[str | None] = []
+    for index in range(60 * len(files)):
+        path.write_bytes(FILE_KINDS["gguf"].mutant(files, index, 17)[1])
+        reasons.append(refusal(path))
+    assert None in reasons
+    assert len(set(reasons)) > len(files)

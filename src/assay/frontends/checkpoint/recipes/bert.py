@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from assay.frontends.checkpoint.fields import Fields
 from assay.frontends.checkpoint.recipes.attention import BATCH, STEP, attend, split_heads
-from assay.frontends.checkpoint.recipes.family import HUGGING_FACE, Family, FileLayout
+from assay.frontends.checkpoint.recipes.family import GGUF, HUGGING_FACE, Family, FileLayout
 from assay.frontends.checkpoint.recipes.layers import (
     ACTIVATIONS,
     activation,
@@ -16,7 +16,7 @@ from assay.frontends.checkpoint.recipes.layers import (
     layer_norm,
     linear,
 )
-from assay.frontends.checkpoint.recipes.network import GraphOptions, Network, Tensors
+from assay.frontends.checkpoint.recipes.network import GraphOptions, Network, Tensors, renamed
 from assay.ir import dtypes
 from assay.ir.graph import Graph, Value
 from assay.ops.parts import scalar_size
@@ -70,6 +70,23 @@ def _of_bert(fields: Fields, tensors: Tensors) -> BertConfiguration:
 def _of_roberta(fields: Fields, tensors: Tensors) -> BertConfiguration:
     """Rows of the table up to that of the padding token are not used."""
     return replace(_of_bert(fields, tensors), first_position=fields.count("pad_token_id", 1) + 1)
+
+
+def _of_gguf(fields: Fields, tensors: Tensors) -> BertConfiguration:
+    """These files have no head, and RoBERTa's table of positions without the rows that are not used."""
+    width, heads = fields.size("embedding_length"), fields.size("attention.head_count")
+    fields.divides("attention.head_count", "embedding_length", heads, width)
+    return BertConfiguration(
+        vocabulary=tensors.matrix("embeddings.word_embeddings.weight")[0],
+        width=width,
+        inner_width=fields.size("feed_forward_length"),
+        layers=fields.layers("block_count"),
+        heads=heads,
+        positions=tensors.matrix("embeddings.position_embeddings.weight")[0],
+        segments=tensors.matrix("embeddings.token_type_embeddings.weight")[0],
+        epsilon=fields.positive("attention.layer_norm_epsilon"),
+        activation="gelu",
+    )
 
 
 def _build(tensors: Tensors, c: BertConfiguration, options: GraphOptions) -> Mapping[str, Graph]:
@@ -126,11 +143,27 @@ def _pooled(m: Network, c: BertConfiguration, x: Value) -> Value:
 _SPARE = (r".*position_ids", r"(cls|lm_head|qa_outputs|classifier)\..*")
 """Numbers of positions that older versions of Hugging Face's library saved, and heads of other tasks."""
 
+_GGUF_NAMES: Mapping[str, str] = {
+    "embeddings.word_embeddings": "token_embd",
+    "embeddings.token_type_embeddings": "token_types",
+    "embeddings.position_embeddings": "position_embd",
+    "embeddings.LayerNorm": "token_embd_norm",
+    "encoder.layer.{}.attention.self.query": "blk.{}.attn_q",
+    "encoder.layer.{}.attention.self.key": "blk.{}.attn_k",
+    "encoder.layer.{}.attention.self.value": "blk.{}.attn_v",
+    "encoder.layer.{}.attention.output.dense": "blk.{}.attn_output",
+    "encoder.layer.{}.attention.output.LayerNorm": "blk.{}.attn_output_norm",
+    "encoder.layer.{}.intermediate.dense": "blk.{}.ffn_up",
+    "encoder.layer.{}.output.dense": "blk.{}.ffn_down",
+    "encoder.layer.{}.output.LayerNorm": "blk.{}.layer_output_norm",
+}
+
 BERT = Family(
     "bert",
     (
         FileLayout(HUGGING_FACE, _of_bert, ("bert",), ignored=_SPARE),
         FileLayout(HUGGING_FACE, _of_roberta, ("roberta", "xlm-roberta"), ignored=_SPARE),
+        FileLayout(GGUF, _of_gguf, ("bert",), naming=renamed(_GGUF_NAMES)),
     ),
     _build,
 )

@@ -5,21 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 from assay.frontends.checkpoint.fields import Fields
 from assay.frontends.checkpoint.recipes.attention import Decoding, cached_attention, split_heads, start_decoding
 from assay.frontends.checkpoint.recipes.decoder import (
+    GGUF_NAMES,
     SPARE,
     DecoderConfiguration,
     Windows,
     decoder_scores,
     read_decoder,
+    read_gguf_decoder,
     read_windows,
 )
-from assay.frontends.checkpoint.recipes.family import HUGGING_FACE, Family, FileLayout
-from assay.frontends.checkpoint.recipes.layers import ACTIVATIONS, added, embedding, gated_mlp, linear
-from assay.frontends.checkpoint.recipes.network import GraphOptions, Network, Tensors
-from assay.frontends.checkpoint.recipes.rotary import Rotary, Turns, read_rotary, turns_of
+from assay.frontends.checkpoint.recipes.family import GGUF, HUGGING_FACE, Family, FileLayout
+from assay.frontends.checkpoint.recipes.layers import ACTIVATIONS, added, embedding, gated_mlp, linear, rms_norm
+from assay.frontends.checkpoint.recipes.network import GraphOptions, Network, Tensors, renamed
+from assay.frontends.checkpoint.recipes.rotary import Rotary, Turns, read_gguf_rotary, read_rotary, turns_of
 from assay.ir.graph import Graph, Value
 
 _HEAD_WIDTH = 256
@@ -30,7 +34,7 @@ _TANH = "gelu_pytorch_tanh"
 class GemmaConfiguration(DecoderConfiguration):
     """A model of the family. Layers with a window turn heads by `near_rotary`. `scale` is that of attention; `caps`
     bound the scores of attention and the logits, zero for no bound; `outer_norms` are those of what layers add;
-    `head_norms` those of query and key heads."""
+    `head_norms` those of query and key heads; `shifted_norms` says that the file has weights of norms less one."""
 
     activation: str
     rotary: Rotary
@@ -41,6 +45,7 @@ class GemmaConfiguration(DecoderConfiguration):
     attention_bias: bool = False
     outer_norms: bool = False
     head_norms: bool = False
+    shifted_norms: bool = True
 
 
 def _first(fields: Fields, tensors: Tensors) -> GemmaConfiguration:
@@ -116,6 +121,45 @@ def _later(
     )
 
 
+class _Generation(NamedTuple):
+    """What GGUF files do not say. Of `period` layers the last sees all the way, the others as far as `window` if
+    nothing else is said. In the model with `largest` layers, attention is scaled by the width of the model divided by
+    its heads, and not by that of a head."""
+
+    period: int
+    window: int | None = None
+    largest: int | None = None
+
+
+_FIRST, _SECOND, _THIRD = _Generation(1), _Generation(2, 4096, 46), _Generation(6, None, 62)
+_NEAR_THETA = 1e4
+
+
+def _of_gguf(fields: Fields, tensors: Tensors, generation: _Generation) -> GemmaConfiguration:
+    sizes = read_gguf_decoder(fields, tensors)
+    rotary = near = read_gguf_rotary(fields, sizes.head_width, interleaved=False)
+    if generation is _THIRD:
+        near = Rotary(rotary.width, fields.positive("rope.freq_base_swa", _NEAR_THETA))
+    window = fields.optional_size("attention.sliding_window") or generation.window
+    scaled_by = sizes.width / sizes.heads if sizes.layers == generation.largest else sizes.head_width
+    return GemmaConfiguration(
+        **vars(sizes),
+        activation=_TANH,
+        rotary=rotary,
+        near_rotary=near,
+        windows=tuple(window if (index + 1) % generation.period else None for index in range(sizes.layers)),
+        scale=scaled_by**-0.5,
+        caps=(_cap(fields, "attn_logit_softcapping"), _cap(fields, "final_logit_softcapping")),
+        outer_norms=generation is not _FIRST,
+        head_norms=generation is _THIRD,
+        shifted_norms=False,
+    )
+
+
+def _cap(fields: Fields, name: str) -> float:
+    return fields.optional_positive(name) or 0.0
+
+
 def _build(tensors: Tensors, c: GemmaConfiguration, options: GraphOptions) -> Mapping[str, Graph]:
     root = Network.empty(tensors, options, "gemma")
     decoding = start_decoding(root, c.layers, c.key_heads, c.head_width)
@@ -139,7 +183,9 @@ def _capped(m: Network, x: Value, cap: float) -> Value:
 
 
 def _norm(m: Network, c: GemmaConfiguration, x: Value) -> Value:
-    """The weight is what the scale has beyond one."""
+    """In the first files the weight is what the scale has beyond one."""
+    if not c.shifted_norms:
+        return rms_norm(m, x, c.epsilon)
     with m.op("rms_norm") as b:
         return m.named(b.rms_norm(x, b.add(m.weight("weight", m.size(x)), 1.0), epsilon=c.epsilon))
 
@@ -168,12 +214,23 @@ def _attention(m: Network, c: GemmaConfiguration, decoding: Decoding, turns: Tur
     return m.named(linear(m.at("o_proj"), found, c.width, bias=c.attention_bias))
 
 
+_LATER_NAMES: Mapping[str, str] = {
+    **GGUF_NAMES,
+    "model.layers.{}.post_attention_layernorm": "blk.{}.post_attention_norm",
+    "model.layers.{}.pre_feedforward_layernorm": "blk.{}.ffn_norm",
+    "model.layers.{}.post_feedforward_layernorm": "blk.{}.post_ffw_norm",
+}
+"""How GGUF files call the modules of the second and the third."""
+
 GEMMA = Family(
     "gemma",
     (
         FileLayout(HUGGING_FACE, _first, ("gemma",), ignored=SPARE),
         FileLayout(HUGGING_FACE, _second, ("gemma2",), ignored=SPARE),
         FileLayout(HUGGING_FACE, _third, ("gemma3_text",), ignored=SPARE),
+        FileLayout(GGUF, partial(_of_gguf, generation=_FIRST), ("gemma",), naming=renamed(GGUF_NAMES)),
+        FileLayout(GGUF, partial(_of_gguf, generation=_SECOND), ("gemma2",), naming=renamed(_LATER_NAMES)),
+        FileLayout(GGUF, partial(_of_gguf, generation=_THIRD), ("gemma3",), naming=renamed(_LATER_NAMES)),
     ),
     _build,
 )

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from assay.frontends.checkpoint.fields import Fields
-from assay.frontends.checkpoint.recipes.attention import Decoding, cached_attention, start_decoding
-from assay.frontends.checkpoint.recipes.family import HUGGING_FACE, Family, FileLayout
+from assay.frontends.checkpoint.recipes.attention import Decoding, cached_attention, split_heads, start_decoding
+from assay.frontends.checkpoint.recipes.family import GGUF, HUGGING_FACE, Family, FileLayout
 from assay.frontends.checkpoint.recipes.layers import (
     ACTIVATIONS,
     added,
@@ -17,14 +17,15 @@ from assay.frontends.checkpoint.recipes.layers import (
     mlp,
     vocabulary_scores,
 )
-from assay.frontends.checkpoint.recipes.network import GraphOptions, Network, Tensors
-from assay.frontends.checkpoint.recipes.rotary import Rotary, Turns, read_rotary, turns_of
+from assay.frontends.checkpoint.recipes.network import GraphOptions, Network, Tensors, renamed
+from assay.frontends.checkpoint.recipes.rotary import Rotary, Turns, read_gguf_rotary, read_rotary, turns_of
 from assay.ir.graph import Graph, Value
 
 
 @dataclass(frozen=True)
 class NeoxConfiguration:
-    """A model of the family. `parallel` says that attention and the layers beside it read the same input."""
+    """A model of the family. `parallel` says that attention and the layers beside it read the same input; `by_head`
+    that query, key and value of each head lie together, and not all queries, then all keys, then all values."""
 
     vocabulary: int
     width: int
@@ -38,6 +39,7 @@ class NeoxConfiguration:
     parallel: bool
     attention_bias: bool
     tied: bool
+    by_head: bool = True
 
 
 def _of_hugging_face(fields: Fields, tensors: Tensors) -> NeoxConfiguration:
@@ -57,6 +59,26 @@ def _of_hugging_face(fields: Fields, tensors: Tensors) -> NeoxConfiguration:
         parallel=fields.flag("use_parallel_residual", True),
         attention_bias=fields.flag("attention_bias", True),
         tied=fields.flag("tie_word_embeddings", False),
+    )
+
+
+def _of_gguf(fields: Fields, tensors: Tensors) -> NeoxConfiguration:
+    width, heads = fields.size("embedding_length"), fields.size("attention.head_count")
+    fields.divides("attention.head_count", "embedding_length", heads, width)
+    return NeoxConfiguration(
+        vocabulary=tensors.matrix("gpt_neox.embed_in.weight")[0],
+        width=width,
+        inner_width=fields.size("feed_forward_length"),
+        layers=fields.layers("block_count"),
+        heads=heads,
+        positions=fields.size("context_length", 2048),
+        epsilon=fields.positive("attention.layer_norm_epsilon"),
+        activation="gelu",
+        rotary=read_gguf_rotary(fields, width // heads, interleaved=False),
+        parallel=fields.flag("use_parallel_residual", True),
+        attention_bias=tensors.has("gpt_neox.layers.0.attention.dense.bias"),
+        tied=not tensors.has("embed_out.weight"),
+        by_head=False,
     )
 
 
@@ -82,17 +104,45 @@ def _layer(m: Network, c: NeoxConfiguration, decoding: Decoding, turns: Turns, i
 
 
 def _attention(m: Network, c: NeoxConfiguration, decoding: Decoding, turns: Turns, index: int, x: Value) -> Value:
-    """Of each head, its query, key and value lie together."""
-    width = c.width // c.heads
     joined = linear(m.at("query_key_value"), x, 3 * c.width, bias=c.attention_bias)
-    with m.op("split_heads") as b:
-        split = b.reshape(joined, b.vector(b.size(x, 0), b.size(x, 1), c.heads, 3 * width))
-        query, key, value = b.emit("split", b.transpose(split, perm=(0, 2, 1, 3)), sizes=(width,) * 3, axis=3)
+    query, key, value = _of_each_head(m, c, joined) if c.by_head else _of_all_heads(m, c, joined)
     found = cached_attention(m, decoding, index, turns.of(m, query), turns.of(m, key), value)
     return m.named(linear(m.at("dense"), found, c.width, bias=c.attention_bias))
 
 
+def _of_each_head(m: Network, c: NeoxConfiguration, joined: Value) -> tuple[Value, ...]:
+    width = c.width // c.heads
+    with m.op("split_heads") as b:
+        split = b.reshape(joined, b.vector(b.size(joined, 0), b.size(joined, 1), c.heads, 3 * width))
+        return b.emit("split", b.transpose(split, perm=(0, 2, 1, 3)), sizes=(width,) * 3, axis=3)
+
+
+def _of_all_heads(m: Network, c: NeoxConfiguration, joined: Value) -> tuple[Value, ...]:
+    with m.op("split") as b:
+        parts = b.emit("split", joined, sizes=(c.width,) * 3, axis=2)
+    return tuple(split_heads(m, part, c.heads) for part in parts)
+
+
+_GGUF_NAMES: Mapping[str, str] = {
+    "gpt_neox.embed_in": "token_embd",
+    "gpt_neox.final_layer_norm": "output_norm",
+    "embed_out": "output",
+    "gpt_neox.layers.{}.input_layernorm": "blk.{}.attn_norm",
+    "gpt_neox.layers.{}.attention.query_key_value": "blk.{}.attn_qkv",
+    "gpt_neox.layers.{}.attention.dense": "blk.{}.attn_output",
+    "gpt_neox.layers.{}.post_attention_layernorm": "blk.{}.ffn_norm",
+    "gpt_neox.layers.{}.mlp.dense_h_to_4h": "blk.{}.ffn_up",
+    "gpt_neox.layers.{}.mlp.dense_4h_to_h": "blk.{}.ffn_down",
+}
+
 _SPARE = (r".*\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)", r"embed_out\.weight")
 """Tables that older versions of Hugging Face's library saved, and a head that the embeddings stand in for."""
 
-NEOX = Family("neox", (FileLayout(HUGGING_FACE, _of_hugging_face, ("gpt_neox",), ignored=_SPARE),), _build)
+NEOX = Family(
+    "neox",
+    (
+        FileLayout(HUGGING_FACE, _of_hugging_face, ("gpt_neox",), ignored=_SPARE),
+        FileLayout(GGUF, _of_gguf, ("gptneox",), naming=renamed(_GGUF_NAMES)),
+    ),
+    _build,
+)

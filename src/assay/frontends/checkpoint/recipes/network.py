@@ -72,6 +72,14 @@ class Tensors:
         self._asked.add(called)
         return found
 
+    def numbers(self, name: str, count: int) -> tuple[float, ...]:
+        """A short tensor of f32 that belongs to a configuration; ImportFailed unless its numbers are above zero."""
+        stored = self.take(name, (count,))
+        found = stored.memory.reshape(-1)
+        if stored.format != dtypes.f32 or not (np.isfinite(found).all() and (found > 0).all()):
+            raise ImportFailed("it is to hold numbers above zero in f32", where=self._place(self._naming(name)))
+        return tuple(found.tolist())
+
     def check_all_taken(self, ignored: Collection[str]) -> None:
         """ImportFailed if there is a tensor that nobody asked for and that no pattern in `ignored` matches whole."""
         patterns = [re.compile(each) for each in ignored]

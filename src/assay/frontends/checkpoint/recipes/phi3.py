@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from assay.frontends.checkpoint.fields import Fields
 from assay.frontends.checkpoint.recipes.attention import Decoding, cached_attention, split_heads, start_decoding
-from assay.frontends.checkpoint.recipes.decoder import SPARE, DecoderConfiguration, decode, read_decoder
-from assay.frontends.checkpoint.recipes.family import HUGGING_FACE, Family, FileLayout
+from assay.frontends.checkpoint.recipes.decoder import (
+    GGUF_NAMES,
+    SPARE,
+    DecoderConfiguration,
+    decode,
+    read_decoder,
+    read_gguf_decoder,
+)
+from assay.frontends.checkpoint.recipes.family import GGUF, HUGGING_FACE, Family, FileLayout
 from assay.frontends.checkpoint.recipes.layers import ACTIVATIONS, activation, added, linear, rms_norm
-from assay.frontends.checkpoint.recipes.network import GraphOptions, Network, Tensors
-from assay.frontends.checkpoint.recipes.rotary import Rotary, Turns, read_rotary, turns_of
+from assay.frontends.checkpoint.recipes.network import GraphOptions, Network, Tensors, renamed
+from assay.frontends.checkpoint.recipes.rotary import (
+    LongScaling,
+    Rotary,
+    Turns,
+    read_gguf_rotary,
+    read_rotary,
+    turns_of,
+)
 from assay.ir.graph import Graph, Value
 
 
@@ -32,6 +46,21 @@ def _of_hugging_face(fields: Fields, tensors: Tensors) -> Phi3Configuration:
         rotary=read_rotary(fields, sizes.head_width, renamed={"su": "longrope", "yarn": "longrope"}),
         window=fields.optional_size("sliding_window"),
     )
+
+
+_FACTORS = ("rope_factors_short.weight", "rope_factors_long.weight")
+
+
+def _of_gguf(fields: Fields, tensors: Tensors) -> Phi3Configuration:
+    sizes = read_gguf_decoder(fields, tensors)
+    rotary = read_gguf_rotary(fields, sizes.head_width, interleaved=False)
+    if tensors.has(_FACTORS[0]):
+        short, long = (tensors.numbers(name, rotary.width // 2) for name in _FACTORS)
+        original = fields.size("rope.scaling.original_context_length", sizes.positions)
+        attention = fields.positive("rope.scaling.attn_factor", 1.0)
+        rotary = replace(rotary, scaling=LongScaling(short, long, original, attention))
+    window = fields.count("attention.sliding_window", 0)
+    return Phi3Configuration(**vars(sizes), activation="silu", rotary=rotary, window=window or None)
 
 
 def _build(tensors: Tensors, c: Phi3Configuration, options: GraphOptions) -> Mapping[str, Graph]:
@@ -68,4 +97,11 @@ def _mlp(m: Network, c: Phi3Configuration, x: Value) -> Value:
     return m.named(linear(m.at("down_proj"), gated, c.width))
 
 
-PHI3 = Family("phi3", (FileLayout(HUGGING_FACE, _of_hugging_face, ("phi3",), ignored=SPARE),), _build)
+PHI3 = Family(
+    "phi3",
+    (
+        FileLayout(HUGGING_FACE, _of_hugging_face, ("phi3",), ignored=SPARE),
+        FileLayout(GGUF, _of_gguf, ("phi3",), naming=renamed(GGUF_NAMES)),
+    ),
+    _build,
+)

@@ -18,7 +18,7 @@ from assay.frontends.checkpoint.recipes.attention import (
     split_heads,
     start_decoding,
 )
-from assay.frontends.checkpoint.recipes.family import HUGGING_FACE, Family, FileLayout
+from assay.frontends.checkpoint.recipes.family import GGUF, HUGGING_FACE, Family, FileLayout
 from assay.frontends.checkpoint.recipes.layers import (
     ACTIVATIONS,
     activation,
@@ -28,7 +28,7 @@ from assay.frontends.checkpoint.recipes.layers import (
     rms_norm,
     vocabulary_scores,
 )
-from assay.frontends.checkpoint.recipes.network import GraphOptions, Network, Tensors
+from assay.frontends.checkpoint.recipes.network import GraphOptions, Network, Tensors, renamed
 from assay.ir import dtypes
 from assay.ir.dims import symbol
 from assay.ir.dtypes import Array
@@ -96,7 +96,33 @@ def _of_hugging_face(fields: Fields, tensors: Tensors) -> T5Configuration:
     )
 
 
-_FARTHEST = 1 << 20
+def _of_gguf(fields: Fields, tensors: Tensors) -> T5Configuration:
+    """These files do not say how far buckets reach: all models have the same. A gate goes with the smooth function."""
+    layers, heads = fields.layers("block_count"), fields.size("attention.head_count")
+    buckets = fields.size("attention.relative_buckets_count")
+    if buckets < 4 or buckets % 4 or not buckets < _USUAL_FARTHEST:
+        fields.refuse("attention.relative_buckets_count", f"so many do not reach as far as {_USUAL_FARTHEST}")
+    gated, tied = tensors.has("encoder.block.0.layer.1.DenseReluDense.wi_0.weight"), not tensors.has("lm_head.weight")
+    vocabulary, width = tensors.matrix("shared.weight")
+    return T5Configuration(
+        vocabulary=vocabulary,
+        width=width,
+        inner_width=fields.size("feed_forward_length"),
+        head_width=fields.size("attention.key_length", max(width // heads, 1)),
+        heads=heads,
+        encoder_layers=layers,
+        decoder_layers=fields.layers("decoder_block_count", layers),
+        buckets=buckets,
+        farthest=_USUAL_FARTHEST,
+        epsilon=fields.positive("attention.layer_norm_rms_epsilon"),
+        activation="gelu_new" if gated else "relu",
+        gated=gated,
+        scaled=tied,
+        tied=tied,
+    )
+
+
+_FARTHEST, _USUAL_FARTHEST = 1 << 20, 128
 
 
 def _build(tensors: Tensors, c: T5Configuration, options: GraphOptions) -> Mapping[str, Graph]:
@@ -241,4 +267,36 @@ _SPARE = (
 )
 """The table of embeddings a second time, and a bias that the first models had and did not use."""
 
-T5 = Family("t5", (FileLayout(HUGGING_FACE, _of_hugging_face, ("t5",), ignored=_SPARE),), _build)
+_SELF = "layer.0.SelfAttention"
+_CROSS = "layer.1.EncDecAttention"
+
+
+def _gguf_names() -> dict[str, str]:
+    names = {"shared": "token_embd", "lm_head": "output"}
+    for side, short, dense in (("encoder", "enc", "layer.1"), ("decoder", "dec", "layer.2")):
+        ours, theirs = f"{side}.block.{{}}", f"{short}.blk.{{}}"
+        names |= {
+            f"{side}.final_layer_norm": f"{short}.output_norm",
+            f"{ours}.layer.0.layer_norm": f"{theirs}.attn_norm",
+            f"{ours}.{_SELF}.relative_attention_bias": f"{theirs}.attn_rel_b",
+            f"{ours}.{dense}.layer_norm": f"{theirs}.ffn_norm",
+            f"{ours}.{dense}.DenseReluDense.wi": f"{theirs}.ffn_up",
+            f"{ours}.{dense}.DenseReluDense.wi_0": f"{theirs}.ffn_gate",
+            f"{ours}.{dense}.DenseReluDense.wi_1": f"{theirs}.ffn_up",
+            f"{ours}.{dense}.DenseReluDense.wo": f"{theirs}.ffn_down",
+            **{f"{ours}.{_SELF}.{name}": f"{theirs}.attn_{name}" for name in "qkvo"},
+        }
+    across = {f"decoder.block.{{}}.{_CROSS}.{name}": f"dec.blk.{{}}.cross_attn_{name}" for name in "qkvo"}
+    return {**names, **across, "decoder.block.{}.layer.1.layer_norm": "dec.blk.{}.cross_attn_norm"}
+
+
+_GGUF_SPARE = (r"dec\.blk\.0\.cross_attn_rel_b\.weight",)
+
+T5 = Family(
+    "t5",
+    (
+        FileLayout(HUGGING_FACE, _of_hugging_face, ("t5",), ignored=_SPARE),
+        FileLayout(GGUF, _of_gguf, ("t5",), naming=renamed(_gguf_names()), ignored=_GGUF_SPARE),
+    ),
+    _build,
+)
