@@ -39,6 +39,8 @@ def service() -> Callable[[Any, Send], Any]:
 
 def told(model: str, size: Any, mode: Any) -> dict[str, Any]:
     """The line of one model: of a call, or of a step of training up to the gradients."""
+    import torch
+
     from assay.evidence.sweep.accounts import transfers
     from assay.evidence.sweep.subjects import Trainee
     from assay.runtime.torch.backend import Options
@@ -49,6 +51,7 @@ def told(model: str, size: Any, mode: Any) -> dict[str, Any]:
     entry, trains = find(model), mode == "train"
     if entry.unavailable:
         return {"failed": entry.unavailable}
+    torch.compiler.reset()  # which holds programs of the models before, and so their weights on the card
     started = time.perf_counter()
     made = entry.empty(size)
     inputs = entry.example(made, size=size, mode=mode)
@@ -76,7 +79,7 @@ def told(model: str, size: Any, mode: Any) -> dict[str, Any]:
         "unique": len(found.ops),
         "remaining": sum(each.opaque + each.fallback for each in away),
         "left": {each.op: [each.opaque + each.fallback, *each.reasons] for each in away},
-        "refused": sorted({str(each.message) for each in said if ATTEMPT in str(each.message)}),
+        "refused": sorted({words for each in said if ATTEMPT in (words := str(each.message).partition("\n")[0])}),
         "crossings": transfers(graph.program.plan for graph in seen.graphs).count,
         "memory": [list(row) for note in notes for row in note.rows if row[0] == "DRAM"],
         "seconds": round(time.perf_counter() - started, 1),
