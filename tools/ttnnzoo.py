@@ -17,6 +17,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -38,16 +39,19 @@ def service() -> Callable[[Any, Send], Any]:
 
 def told(model: str, size: Any, mode: Any) -> dict[str, Any]:
     """The line of one model: of a call, or of a step of training up to the gradients."""
+    import torch
+
     from assay.evidence.sweep.accounts import transfers
     from assay.evidence.sweep.subjects import Trainee
     from assay.runtime.torch.backend import Options
     from assay.runtime.torch.explain import explained
-    from assay.runtime.torch.watch import CallArguments, watching
+    from assay.targets.ttnn.library import open_library
     from assay.zoo.torch import find
 
     entry, trains = find(model), mode == "train"
     if entry.unavailable:
         return {"failed": entry.unavailable}
+    torch.compiler.reset()  # which holds programs of the models before, and so their weights on the card
     started = time.perf_counter()
     made = entry.empty(size)
     inputs = entry.example(made, size=size, mode=mode)
@@ -55,43 +59,87 @@ def told(model: str, size: Any, mode: Any) -> dict[str, Any]:
     options = Options(target=TARGET, frozen=not trains, cache=False)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        with watching(module, options=options, dynamic=False, train=trains or None, backward=trains) as (seen, run):
-            run(CallArguments((), inputs), fused=True)
+        seen = watched(module, inputs, options, trains)
+        if seen.breaks:  # what only a first call does (anchors made, hooks installed) is done after an eager one
+            said.clear()
+            module(**inputs)
+            seen = watched(module, inputs, options, trains)
     found = explained(seen)
+    library = open_library()
+    assert not isinstance(library, str)
     notes = [note for graph in seen.graphs for note in graph.program.notes()]
     away = [each for each in found.ops if each.opaque or each.fallback]
     return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "library": f"ttnn {library.about().version}",
+        "card": library.mock.name,
         "graphs": len(found.graphs),
-        "breaks": sum(each.count for each in found.breaks),
+        "breaks": [[each.code, each.reason, each.count] for each in found.breaks],
         "aten": sum(each.count for each in found.ops),
+        "unique": len(found.ops),
         "remaining": sum(each.opaque + each.fallback for each in away),
         "left": {each.op: [each.opaque + each.fallback, *each.reasons] for each in away},
-        "refused": sorted({str(each.message) for each in said if ATTEMPT in str(each.message)}),
+        "refused": sorted({words for each in said if ATTEMPT in (words := str(each.message).partition("\n")[0])}),
         "crossings": transfers(graph.program.plan for graph in seen.graphs).count,
         "memory": [list(row) for note in notes for row in note.rows if row[0] == "DRAM"],
         "seconds": round(time.perf_counter() - started, 1),
     }
 
 
+def watched(module: Any, inputs: Mapping[str, Any], options: Any, trains: bool) -> Any:
+    """What comes to light while a model is called once."""
+    from assay.runtime.torch.watch import CallArguments, watching
+
+    with watching(module, options=options, dynamic=False, train=trains or None, backward=trains) as (seen, run):
+        run(CallArguments((), inputs), fused=True)
+    return seen
+
+
 # --- in the tool
 
+Line = Mapping[str, Any]
+"""What is told of one model."""
 
-def lines(path: Path) -> dict[str, Mapping[str, Any]]:
+
+def lines(path: Path) -> dict[str, Line]:
     """What a file tells, by model."""
     found = (json.loads(line) for line in path.read_text().splitlines()) if path.exists() else ()
     return {each["model"]: each for each in found}
 
 
-def summary(found: Sequence[Mapping[str, Any]]) -> str:
-    """How many models the library takes, and what is left of the others."""
-    compiled = [each for each in found if "failed" not in each]
-    taken = [each for each in compiled if not each["refused"]]
-    whole = [each for each in taken if not each["remaining"]]
-    still = [each for each in compiled if not each["crossings"]]
-    return (
-        f"{len(found)} models: {len(compiled)} compiled, {len(taken)} without a refusal of the library, "
-        f"{len(whole)} of them wholly on the card; {len(still)} have no transfer inside"
-    )
+def compiled(line: Line) -> bool:
+    """The model compiled."""
+    return "failed" not in line
+
+
+def taken(line: Line) -> bool:
+    """The library took every call that was planned."""
+    return compiled(line) and not line["refused"]
+
+
+def whole(line: Line) -> bool:
+    """Every aten op is computed on the card: no target and no graph break brings it elsewhere."""
+    return taken(line) and not line["remaining"] and not line["breaks"]
+
+
+def still(line: Line) -> bool:
+    """A run moves its inputs and its results alone."""
+    return compiled(line) and not line["crossings"] and not line["breaks"]
+
+
+MEASURES: Mapping[str, Callable[[Line], bool]] = {
+    "compiled": compiled,
+    "taken by the library from the first op to the last": taken,
+    "with no aten op left to the host": whole,
+    "in which a run moves nothing but inputs and results": still,
+}
+"""What may hold of a line, in words."""
+
+
+def summary(found: Sequence[Line]) -> str:
+    """How many models there are, and of how many each measure holds."""
+    rows = [f"{sum(map(holds, found))} {words}" for words, holds in MEASURES.items()]
+    return "\n".join([f"{len(found)} models:", *rows])
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -222,3 +223,21 @@ def test_many_kernels_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             (kernels / str(number)).mkdir(parents=True, exist_ok=True)
         mock.mock_environment(tmp_path, CARDS["n150"])
         assert len(list(kernels.glob("*"))) == kept
+
+
+def test_nobody_waits_until_kernels_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ASSAY_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr(mock, "_MOST_KERNELS", 3)
+    goes_on, removed = Event(), list[Path]()
+
+    def remove(place: Path, *, ignore_errors: bool) -> None:
+        goes_on.wait(5)
+        removed.append(place)
+
+    monkeypatch.setattr(mock.shutil, "rmtree", remove)
+    kernels = Path(mock.mock_environment(tmp_path, CARDS["n150"])["TT_METAL_CACHE"], "build", "kernels", "add")
+    for number in range(4):
+        (kernels / str(number)).mkdir(parents=True)
+    mock.mock_environment(tmp_path, CARDS["n150"])
+    assert removed == []
+    goes_on.set()

@@ -8,12 +8,15 @@ library checks arguments, infers results, plans programs and allocates the card'
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from threading import Thread
 
 from assay.store import digest, open_store
 from assay.targets.ttnn.cards import Card
@@ -40,6 +43,7 @@ esac
 """
 _MOST_KERNELS = 20_000
 """Kernels that are kept from run to run; beyond that all are made anew."""
+_OLD = "old-kernels-"
 
 
 def mock_environment(library: Path, card: Card) -> dict[str, str]:
@@ -83,11 +87,15 @@ def _content(card: Card) -> Mapping[str, bytes]:
 
 
 def _kernels(root: Path) -> Path:
-    """Where the library keeps the stand-ins of compiled kernels; emptied when there are very many."""
+    """Where the library keeps the stand-ins of compiled kernels. Very many are put aside, and removed while work goes
+    on, as that may take minutes."""
     place = root / "kernels"
-    place.mkdir(exist_ok=True)
     if sum(1 for _ in place.glob("*/kernels/*/*")) > _MOST_KERNELS:
-        shutil.rmtree(place, ignore_errors=True)
+        with suppress(OSError):  # another process was faster
+            place.rename(root / f"{_OLD}{os.getpid()}")
+    place.mkdir(exist_ok=True)
+    for old in root.glob(f"{_OLD}*"):
+        Thread(target=shutil.rmtree, args=(old,), kwargs={"ignore_errors": True}, daemon=True).start()
     return place
 
 

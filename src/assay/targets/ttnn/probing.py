@@ -84,6 +84,7 @@ MORE: Mapping[str, Sequence[Sample]] = {
         _floats((2, 64, 56, 56), (128, 64, 1, 1), strides=(2, 2), pads=(0,) * 4, dilations=(1, 1)),
         _floats((1, 96, 28, 28), (96, 1, 3, 3), strides=(1, 1), pads=(1,) * 4, dilations=(1, 1), groups=96),
         _floats((1, 80, 3000), (384, 80, 3), (384,), strides=(1,), pads=(1, 1), dilations=(1,)),
+        _floats((1, 3, 640, 640), (32, 3, 3, 3), strides=(1, 1), pads=(1,) * 4, dilations=(1, 1)),
     ],
     "conv_transpose": [
         _floats((1, 128, 32, 32), (128, 64, 4, 4), (64,), pads=(1,) * 4, **_DOUBLED),

@@ -55,19 +55,26 @@ def _sized(value: Value | None) -> tuple[int, int, int, int]:
     return count, channels, height, width
 
 
-@lowers("conv", calls=("conv2d",), unless=(_no_image,), layout=ROWS)
+@lowers("conv", calls=("Tensor", "conv2d"), unless=(_no_image,), layout=ROWS)
 def _conv(p: CallPlanner, node: Node) -> None:
+    """There always is a bias: without one, the library takes large images of few channels to fit L1 when they do not,
+    and does not slice them."""
     x, weights, bias = (*node.inputs, None)[:3]
     out = sizes(weights)[0]
     found = p.call(
         "conv2d",
         input_tensor=_taken(p, x),
         weight_tensor=_kernel_of(p, weights),
-        bias_tensor=None if bias is None else p.call("reshape", p.take(bias), [1, 1, 1, out]),
+        bias_tensor=_no_bias(p, out) if bias is None else p.call("reshape", p.take(bias), [1, 1, 1, out]),
         memory_config=_ON_CARD,
         **_described(p, node, out),
     )
     p.give(node.outputs[0], found, Form(p.floats, TILE, CHANNELS_LAST))
+
+
+def _no_bias(p: CallPlanner, out: int) -> Ref:
+    """A bias of zeros."""
+    return p.call("Tensor", np.zeros((1, 1, 1, out), np.float32), Named(p.floats), Named("device"), Named(ROWS))
 
 
 def _kernel_of(p: CallPlanner, weights: Value | None) -> Ref:
