@@ -190,6 +190,8 @@ def test_that_excuses_no_other_products(monkeypatch: pytest.MonkeyPatch) -> None
         lambda x, y: torch.median(x, 1, keepdim=True),
         lambda x, y: torch.nanmedian(y, 0),
         lambda x, y: torch.nn.functional.interpolate(x[:, None], size=5, mode="linear"),
+        lambda x, y: torch.nn.functional.interpolate(x[:, None], scale_factor=2.3, mode="linear"),
+        lambda x, y: torch.nn.functional.interpolate(x[:, None, :1], size=4, mode="linear"),
         lambda x, y: torch.nn.functional.interpolate(
             x[None, None], scale_factor=(1.7, 1.2), mode="bilinear", align_corners=True
         ),
@@ -233,6 +235,13 @@ def test_medians_of_elements_that_lie_over_each_other_are_those_of_a_copy(median
 def test_an_infinity_stays_where_an_axis_keeps_its_size() -> None:
     call = "torch.nn.functional.interpolate(x0, size=(5, 5), mode='bilinear')"
     assert judged(call, "torch.randn(1, 1, 5, 8).index_fill_(3, torch.tensor([4]), torch.inf)", "cpu") == "pass"
+
+
+@pytest.mark.parametrize(("size", "old", "at"), [(2, 1, 0), (16, 8, 1), (16, 8, 6)])
+def test_an_infinity_stays_out_of_places_beyond_the_edge(size: int, old: int, at: int) -> None:
+    call = f"torch.nn.functional.interpolate(x0, size=({size}, 3), mode='bilinear')"
+    x = f"torch.randn(1, 2, {old}, 3).index_fill_(2, torch.tensor([{at}]), -torch.inf)"
+    assert judged(call, x, "cpu") == "pass"
 
 
 def test_none_excuses_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

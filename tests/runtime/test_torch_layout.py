@@ -300,3 +300,33 @@ def takes_one(op: Any, x: torch.Tensor) -> bool:
 def laid_out(result: Any) -> list[Any]:
     """The strides of one result or of several."""
     return [strides(each) for each in (result if isinstance(result, tuple) else (result,))]
+
+
+ROLLS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "along an axis": lambda x: x.roll(3, 2),
+    "backwards": lambda x: x.roll(-1, 0),
+    "by nothing": lambda x: x.roll(0, 2),
+    "all the way round": lambda x: x.roll(5, -1),
+    "along two axes": lambda x: x.roll((1, 2), (0, -2)),
+    "without axes": lambda x: x.roll(7),
+}
+ROLLED: dict[str, Callable[[], torch.Tensor]] = {
+    "plain": lambda: torch.randn(2, 3, 4, 5),
+    "channels last": lambda: torch.randn(2, 4, 5, 3).permute(0, 3, 1, 2),
+    "in another order": lambda: torch.randn(2, 5, 4, 3).permute(0, 3, 2, 1),
+    "empty": lambda: torch.randn(2, 3, 0, 5),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("order", ROLLED)
+def test_rolled_elements_lie_as_eagers_do(order: str, dynamic: bool, target_name: str) -> None:
+    x = ROLLED[order]()
+
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        return [roll(x) for roll in ROLLS.values()]
+
+    compiled = torch.compile(function, backend="assay", options={"target": target_name}, dynamic=dynamic)
+    for name, mine, eager in zip(ROLLS, compiled(x), function(x), strict=True):
+        torch.testing.assert_close(mine, eager, rtol=0, atol=0, msg=name)
+        assert mine.stride() == eager.stride(), name

@@ -483,3 +483,17 @@ def test_gradients_of_attention_with_large_scores_are_as_exact_as_f32_allows() -
     right = gradients(attend, torch.float64)
     for mine, theirs in zip(gradients(torch.compile(attend, backend="assay"), torch.float32), right, strict=True):
         assert (mine - theirs).abs().max() <= 2e-7 * theirs.abs().max()
+
+
+def test_distances_of_few_and_of_many_rows_are_infinite_where_those_of_eager_are(target_name: str) -> None:
+    """Of up to 25 rows eager takes differences, of more it takes products, of which infinities make NaN."""
+    torch._dynamo.reset()
+    compiled = torch.compile(
+        lambda x: torch.cdist(x, x + 1), backend="assay", options={"target": target_name}, dynamic=True
+    )
+    for count in (4, 25, 26, 40, 7):
+        rows = torch.randn(count, 4)
+        rows[0, 1], rows[2, 3] = math.inf, -math.inf
+        found, eager = compiled(rows), torch.cdist(rows, rows + 1)
+        assert torch.equal(found.isnan(), eager.isnan()), count
+        assert torch.equal(found.isinf(), eager.isinf()), count

@@ -136,15 +136,23 @@ def _ordered(found: Any, self: Any, k: int | None = None, dim: int = -1, **order
 
 
 def _resampled(found: Any, self: Any, output_size: Any, align_corners: bool, **scales: Any) -> Any:
-    """Along an axis that keeps its size eager adds zero times each element."""
+    """Eager adds zero times elements: along an axis that keeps its size, and where a place lies beyond the edge."""
     result = self
     for axis, (size, scale) in enumerate(zip(output_size, scales.values(), strict=True), start=2):
-        if size != self.shape[axis]:
+        old = self.shape[axis]
+        if size != old:
             lines = result.movedim(axis, -1)
-            flat = lines.reshape(1, -1, self.shape[axis])
-            new = torch.ops.aten.upsample_linear1d(flat, [size], align_corners, scale)
-            result = new.reshape(*lines.shape[:-1], size).movedim(-1, axis)
+            new = torch.ops.aten.upsample_linear1d(lines.reshape(1, -1, old), [size], align_corners, scale)
+            inner = new.reshape(*lines.shape[:-1], size)
+            result = (inner if align_corners else _with_edges(inner, lines, scale)).movedim(-1, axis)
     return result.clone(memory_format=torch.preserve_format) if result is self else result
+
+
+def _with_edges(inner: Any, lines: Any, scale: float | None) -> Any:
+    """The outermost elements of lines at places beyond them."""
+    old, size = lines.shape[-1], inner.shape[-1]
+    places = (torch.arange(size) + 0.5) * (1 / scale if scale else old / size) - 0.5
+    return torch.where(places < 0, lines[..., :1], torch.where(places > old - 1, lines[..., -1:], inner))
 
 
 _PARTS: Mapping[str, Callable[..., Any]] = {

@@ -153,7 +153,20 @@ def decompositions() -> Decompositions:
         table.pop(op, None)
     table.update((op, _plainly_first(table[op])) for op in _overloads(*PLAIN) if op in table)
     table[torch.ops.aten.smooth_l1_loss_backward.default] = in_wide_floats(_smooth_l1_loss_backward)
+    table[torch.ops.aten.roll.default] = _roll
     return table
+
+
+def _roll(x: torch.Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> torch.Tensor:
+    """Two parts that change places, as in eager. torch's own rule picks elements, and its result lies plainly."""
+    if not dims:
+        return _roll(x.reshape(-1), shifts, (0,)).view(x.shape)
+    if x.numel() == 0:
+        return x.clone()
+    for shift, dim in zip(shifts, dims, strict=True):
+        start = (x.shape[dim] - shift) % x.shape[dim]
+        x = torch.cat((x.narrow(dim, start, x.shape[dim] - start), x.narrow(dim, 0, start)), dim)
+    return x
 
 
 def _smooth_l1_loss_backward(

@@ -11,6 +11,7 @@ from assay.frontends.torch.ops.common import tensor
 from assay.frontends.torch.ops.normalization import widened
 from assay.frontends.torch.registry import Builder, Call, Results, aten
 from assay.ir import dtypes
+from assay.ir.dims import lt
 from assay.ir.graph import Value
 from assay.ops.parts import scalar_size
 
@@ -58,9 +59,10 @@ def cdist(b: Builder, n: Call, x: Value, y: Value, p: float, mode: int | None = 
 
 
 def _many(b: Builder, x: Value, y: Value, mode: int | None) -> bool:
+    """Whether torch takes products. Of symbolic sizes it asks that while it traces, and then calls another op."""
     if mode in (1, 2):
         return mode == 1
-    return any(not isinstance(size, int) or size > _FEW for size in (b.dims(x)[-2], b.dims(y)[-2]))
+    return any(lt(_FEW, size) is True for size in (b.dims(x)[-2], b.dims(y)[-2]))
 
 
 @aten("aten._euclidean_dist.default")

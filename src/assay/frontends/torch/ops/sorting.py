@@ -13,6 +13,7 @@ from assay.frontends.torch.ops.common import Number, promoted, tensor
 from assay.frontends.torch.ops.scan import along
 from assay.frontends.torch.registry import Builder, Call, Results, aten, leave_to_torch
 from assay.ir import dtypes
+from assay.ir.dims import lt
 from assay.ir.graph import Value
 from assay.ops.parts import scalar_size
 from assay.ops.shapes import axis_of
@@ -68,9 +69,18 @@ def _middle(b: Builder, count: Value) -> Value:
     return b.max(b.shift_right(b.sub(count, 1), 1), 0)
 
 
+def _require_elements(b: Builder, x: Value, axis: int) -> None:
+    """An error, as in eager, in runs in which the axis has no elements, also if there are no lines along it."""
+    if lt(0, b.dims(x)[axis]) is not True:
+        message = f"median(): Expected reduction dim {axis} to have non-zero size."
+        b.require(b.lt(0, scalar_size(b, x, axis)), message=message)
+
+
 @aten("aten.median.dim", "aten.nanmedian.dim")
 def median_along(b: Builder, n: Call, x: Value, dim: int, keepdim: bool = False) -> Results:
     skips = ".nanmedian." in n.node.op
+    if b.rank(x):
+        _require_elements(b, x, axis_of(dim, b.rank(x)))
 
     def place(value: Value, axis: int) -> Value:
         size = scalar_size(b, value, axis)
