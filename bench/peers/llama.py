@@ -1,13 +1,17 @@
 """SmolLM2-135M continues a text: from a GGUF file in Q4_1, as it is published, and from one in Q8_0 made of that.
 
-Everybody is given the same tokens to begin with and chooses the likeliest one each time, on two threads. *start* is the
-time from the start of a process to its first token; *memory* is the most that such a process had resident, in files
-of that size, Python and the cache of attention with it.
+Everybody is given the same tokens to begin with and chooses the likeliest one each time, on two threads, or on one
+where that is all that may be used (`taskset -c 1`). *start* is the time from the start of a process to its first token;
+*memory* is the most that such a process had resident, in files of that size, Python and the cache of attention with it.
+Times of the processor (*cpu*), of all threads, say more where other work goes on: that of the start is of a whole
+process, that of a token what a case takes beyond its prompt and first token.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import resource
 import subprocess
 import sys
 import time
@@ -16,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 TEXT = "The history of the lighthouse begins on a rock that only fishermen knew, and it goes on with a storm."
-THREADS, CONTEXT, MOST = 2, 2048, 64
+THREADS, CONTEXT, MOST = min(2, len(os.sched_getaffinity(0))), 2048, 64
 CASES = {
     f"{name}, {form}": {"prompt": prompt, "most": MOST, "file": form}
     for form in ("Q4_1", "Q8_0")
@@ -65,10 +69,17 @@ def cases() -> dict[str, Any]:
 def _from_start(service: str, path: str) -> dict[str, float]:
     """How long a process takes from its start to its first token, and the most memory that it took."""
     command = [sys.executable, __file__, service, path]
-    started = time.time()
+    started, taken = time.time(), _of_children()
     told = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()[-1])
     size = Path(path).stat().st_size
-    return {"start": told["first"] - started, "memory": told["resident"] / size}
+    cpu = _of_children() - taken
+    return {"start": told["first"] - started, "start cpu": cpu, "memory": told["resident"] / size}
+
+
+def _of_children() -> float:
+    """Seconds of the processor that processes took which this one started and which are over."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _handler(open_model: Callable[[str], Callable[..., dict[str, Any]]], service: str, given: Mapping[str, Any]) -> Any:
@@ -79,8 +90,14 @@ def _handler(open_model: Callable[[str], Callable[..., dict[str, Any]]], service
         form = request["file"]
         if form not in models:
             models[form] = open_model(given[form])
-        found = models[form](request["prompt"], request["most"])
-        return {**found, "figures": {**found["figures"], **_from_start(service, given[form])}}
+        write, prompt, most = models[form], request["prompt"], request["most"]
+        began = time.process_time()
+        write(prompt, 1)
+        first = time.process_time()
+        found = write(prompt, most)
+        token = (time.process_time() - first - (first - began)) / (most - 1)
+        cpu = {"prompt cpu": first - began, "token cpu": token}
+        return {**found, "figures": {**found["figures"], **cpu, **_from_start(service, given[form])}}
 
     return handle
 

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
+gguf = pytest.importorskip("gguf")
 
 import assay  # noqa: E402
 from assay.cli import main  # noqa: E402
@@ -46,6 +48,53 @@ def test_vectors_are_those_of_transformers(folder: Path) -> None:
         np.testing.assert_allclose(vector, theirs(folder, text, longest), atol=2e-6)
     assert found[0] @ found[1] > found[0] @ found[2] + 0.3
     assert read_text(embedder.job.text).text == embedder.job.text
+
+
+def write_gguf(folder: Path, path: Path, pooling: Any) -> None:
+    """The model of a folder as the converter of llama.cpp writes it."""
+    config = json.loads((folder / "config.json").read_text())
+    writer: Any = gguf.GGUFWriter(path, "bert")
+    writer.add_context_length(config["max_position_embeddings"])
+    writer.add_embedding_length(config["hidden_size"])
+    writer.add_block_count(config["num_hidden_layers"])
+    writer.add_feed_forward_length(config["intermediate_size"])
+    writer.add_head_count(config["num_attention_heads"])
+    writer.add_layer_norm_eps(config["layer_norm_eps"])
+    writer.add_pooling_type(pooling)
+    tokens = transformers.AutoTokenizer.from_pretrained(folder)
+    words = tokens.convert_ids_to_tokens(range(len(tokens)))
+    control = set(tokens.all_special_tokens)
+    marked = [word if word in control else word[2:] if word.startswith("##") else f"▁{word}" for word in words]
+    writer.add_string("tokenizer.ggml.model", "bert")
+    writer.add_array("tokenizer.ggml.tokens", marked)
+    writer.add_array("tokenizer.ggml.token_type", [3 if word in control else 1 for word in words])
+    writer.add_uint32("tokenizer.ggml.unknown_token_id", tokens.unk_token_id)
+    writer.add_uint32("tokenizer.ggml.bos_token_id", tokens.cls_token_id)
+    writer.add_uint32("tokenizer.ggml.seperator_token_id", tokens.sep_token_id)
+    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.BERT, config["num_hidden_layers"])
+    for name, weight in load_file(folder / "model.safetensors").items():
+        called = names.get_name(name, try_suffixes=(".weight", ".bias"))
+        if called is not None and not name.startswith("pooler."):
+            writer.add_tensor(called, weight.astype(np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_gguf_file_has_its_tokenizer_and_says_how_to_pool(folder: Path, tmp_path: Path, first: bool) -> None:
+    texts = [*TEXTS[:4], "Größe, naïve [SEP] 東京 unaffable!", "word " * 400]
+    write_gguf(folder, tmp_path / "mini.gguf", gguf.PoolingType.CLS if first else gguf.PoolingType.MEAN)
+    found = assay.pipeline("embed", tmp_path / "mini.gguf", target="cpu")(texts)
+    for text, vector in zip(texts, found, strict=True):
+        np.testing.assert_allclose(vector, theirs(folder, text, 512, first), atol=2e-6)
+
+
+def test_a_gguf_file_that_pools_in_another_way_is_refused(folder: Path, tmp_path: Path) -> None:
+    write_gguf(folder, tmp_path / "mini.gguf", gguf.PoolingType.LAST)
+    with pytest.raises(BadArgument, match="in the way 3"):
+        assay.pipeline("embed", tmp_path / "mini.gguf")
 
 
 def test_the_folder_says_how_to_pool(folder: Path, tmp_path: Path) -> None:

@@ -170,6 +170,8 @@ def test_pieces_with_scores_are_those_of_the_tokenizer_that_they_came_from(tmp_p
         ({"ggml.model": "llama", "ggml.tokens": ["a"]}, "0 scores for 1"),
         ({"ggml.model": "llama", "ggml.tokens": ["a"], "ggml.scores": [0.0], "ggml.unknown_token_id": 9}, "unknown"),
         ({"ggml.model": "llama", "ggml.tokens": ["\udcff"], "ggml.scores": [0.0]}, "cannot be used"),
+        ({"ggml.model": "bert", "ggml.tokens": ["a"]}, "0 kinds of 1"),
+        ({"ggml.model": "bert", "ggml.tokens": ["a"], "ggml.token_type": [3], "ggml.unknown_token_id": 1}, "unknown"),
         ({"ggml.model": "gpt2", "ggml.tokens": 7}, "no tokens"),
     ],
 )

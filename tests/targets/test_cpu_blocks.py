@@ -27,7 +27,7 @@ from assay.targets.cpu import CpuTarget
 
 pytestmark = pytest.mark.filterwarnings("error:.*runs on the target:RuntimeWarning")
 CPU = CpuTarget("exact", DEFAULT)
-ROWS = (1, 2, 3, 4, 5, 7, 8, 9, 13, 33, 400)
+ROWS = (1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 33, 400)
 SIZES = ((1, 1), (3, 37), (2, 130), (9, 16))
 """Blocks in a row, and rows of the weight."""
 NARROWER = ("-mno-avx512f", "-mno-avx")
@@ -93,7 +93,7 @@ def test_results_do_not_depend_on_threads(form: BlockFormat) -> None:
     depth, blocks = 2 * form.elements, drawn_blocks(rng, form, 1030, 2)
     graph = product_of(form, 2, 1030)
     programs = [compiled_on(CpuTarget("exact", DEFAULT, lambda n=n: n), graph) for n in (1, 2, 3)]
-    for rows in (1, 6, 50):
+    for rows in (1, 6, 12, 50):
         x, bias = (rng.normal(size=shape).astype(np.float32) for shape in ((rows, depth), (1030,)))
         one, *others = (program.run([x, blocks, bias])[0] for program in programs)
         for other in others:

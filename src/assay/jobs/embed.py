@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from assay.errors import BadArgument, hint_for
 from assay.ir.dtypes import i64
@@ -51,6 +52,15 @@ def pooling_of(folder: Path) -> str:
     if any(way not in ways for way in chosen) or len(chosen) > 1:
         raise BadArgument(f"the model pools by {', '.join(chosen)}", hint="known are one of mean_tokens and cls_token")
     return ways[chosen[0]] if chosen else "mean"
+
+
+def pooling_told(facts: Mapping[str, Any]) -> str:
+    """The same by the facts of a GGUF file; empty if they say nothing of it."""
+    told = facts.get("bert.pooling_type")
+    ways = {1: "mean", 2: "first"}
+    if told and told not in ways:
+        raise BadArgument(f"the model pools in the way {told}", hint="known are 1, the mean, and 2, the first token")
+    return ways[told] if told else ""
 
 
 def longest_of(folder: Path) -> int:

@@ -9,6 +9,7 @@ import numpy as np
 
 from assay.errors import ImportFailed
 
+_SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 _UNKNOWN, _CONTROL, _USER = 2, 3, 4
 """Kinds of tokens that are found in a text before it is cut into words."""
 
@@ -92,12 +93,11 @@ def _sentence_pieces(facts: Mapping[str, Any], tokens: Sequence[str]) -> Any:
         vocabulary, _merges(vocabulary, scores), unk_token=tokens[unknown], fuse_unk=True, byte_fallback=True
     )
     backend = Backend(model)
-    space = "\N{LOWER ONE EIGHTH BLOCK}"
-    before = [normalizers.Prepend(space)] if facts.get("ggml.add_space_prefix", True) else []
-    backend.normalizer = normalizers.Sequence([*before, normalizers.Replace(" ", space)])  # pyright: ignore[reportAttributeAccessIssue]
+    before = [normalizers.Prepend(_SPACE)] if facts.get("ggml.add_space_prefix", True) else []
+    backend.normalizer = normalizers.Sequence([*before, normalizers.Replace(" ", _SPACE)])  # pyright: ignore[reportAttributeAccessIssue]
     after = [decoders.Strip(" ", 1, 0)] if before else []
     backend.decoder = decoders.Sequence(  # pyright: ignore[reportAttributeAccessIssue]
-        [decoders.Replace(space, " "), decoders.ByteFallback(), decoders.Fuse(), *after]
+        [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *after]
     )
     return backend
 
@@ -113,10 +113,37 @@ def _merges(vocabulary: Mapping[str, int], scores: np.ndarray[Any, Any]) -> list
     return [(left, right) for *_, left, right in sorted(found)]
 
 
+def _word_pieces(facts: Mapping[str, Any], tokens: Sequence[str]) -> Any:
+    """Pieces of words in small letters, as BERT has them. In the file those that begin a word are marked, in the
+    library those that go on with one. Files do not tell of models that keep capitals."""
+    from tokenizers import Tokenizer as Backend
+    from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+    kinds = np.asarray(facts.get("ggml.token_type", ()), np.int64)
+    if kinds.shape != (len(tokens),):
+        raise ImportFailed(f"there are {kinds.size} kinds of {len(tokens)} tokens", where="ggml.token_type")
+    named = [text if kind == _CONTROL else _as_piece(text) for text, kind in zip(tokens, kinds.tolist(), strict=True)]
+    unknown = facts.get("ggml.unknown_token_id", 0)
+    if type(unknown) is not int or not 0 <= unknown < len(tokens):
+        raise ImportFailed(f"the unknown token is {unknown}", where="ggml.unknown_token_id")
+    backend = Backend(models.WordPiece({text: at for at, text in enumerate(named)}, unk_token=named[unknown]))  # pyright: ignore[reportCallIssue]
+    backend.normalizer = normalizers.BertNormalizer()  # pyright: ignore[reportAttributeAccessIssue]
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()  # pyright: ignore[reportAttributeAccessIssue]
+    backend.decoder = decoders.WordPiece()  # pyright: ignore[reportAttributeAccessIssue]
+    return backend
+
+
+def _as_piece(text: str) -> str:
+    return text[1:] if text.startswith(_SPACE) else f"##{text}"
+
+
 _KINDS: Mapping[str, Callable[[Mapping[str, Any], Sequence[str]], Any]] = {
     "gpt2": _byte_pairs,
     "llama": _sentence_pieces,
+    "bert": _word_pieces,
 }
+_ENDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {"bert": (("cls", "bos"), ("seperator", "eos"))}
+"""By kind, what the tokens that a text begins and ends with are called; `bos` and `eos` if nothing else is said."""
 
 
 def _add_special(backend: Any, facts: Mapping[str, Any], tokens: Sequence[str]) -> None:
@@ -131,16 +158,18 @@ def _add_special(backend: Any, facts: Mapping[str, Any], tokens: Sequence[str]) 
             backend.add_special_tokens(added)
         else:
             backend.add_tokens(added)
-    first = _added(facts, "bos", tokens, facts.get("ggml.model") == "llama")
-    last = _added(facts, "eos", tokens, False)
+    kind = str(facts.get("ggml.model"))
+    begins, ends = _ENDS.get(kind, (("bos",), ("eos",)))
+    first = _added(facts, begins, tokens, kind in ("llama", "bert"))
+    last = _added(facts, ends, tokens, kind == "bert")
     if first or last:
         parts = [*first, "$A", *last]
         special = [(text, backend.token_to_id(text)) for text in {*first, *last}]
         backend.post_processor = processors.TemplateProcessing(single=parts, special_tokens=special)
 
 
-def _added(facts: Mapping[str, Any], which: str, tokens: Sequence[str], usual: bool) -> list[str]:
-    """The token that begins or ends every text, if there is one."""
-    at = facts.get(f"ggml.{which}_token_id")
-    wanted = facts.get(f"ggml.add_{which}_token", usual)
+def _added(facts: Mapping[str, Any], names: Sequence[str], tokens: Sequence[str], usual: bool) -> list[str]:
+    """The token that begins or ends every text, if there is one: the first of some names that the file has."""
+    at = next((found for name in names if (found := facts.get(f"ggml.{name}_token_id")) is not None), None)
+    wanted = facts.get(f"ggml.add_{names[-1]}_token", usual)
     return [tokens[at]] if wanted and type(at) is int and 0 <= at < len(tokens) else []

@@ -15,7 +15,7 @@ import numpy as np
 from assay.errors import BadArgument, hint_for
 from assay.frontends.checkpoint import ImportedModel
 from assay.ir.dtypes import Array
-from assay.jobs.embed import embed_job, longest_of, pooling_of
+from assay.jobs.embed import embed_job, longest_of, pooling_of, pooling_told
 from assay.jobs.generate import Sampling, generate_job
 from assay.jobs.job import JobGraph
 from assay.jobs.kept import decoder_of, open_kept
@@ -146,7 +146,7 @@ def open_embedder(
 ) -> TextEmbedder:
     """The model in a folder as one that makes vectors of texts. BadArgument if it does something else.
 
-    How the vectors of tokens become one, a folder of sentence-transformers says; else it is their mean."""
+    How the vectors of tokens become one, a GGUF file or a folder of sentence-transformers says; else their mean."""
     from assay.frontends.checkpoint.recipes.bert import BertConfiguration
 
     model = source if isinstance(source, ImportedModel) else _loaded(source)
@@ -157,7 +157,7 @@ def open_embedder(
     tokenizer = _tokenizer(model)
     encoder = JobModel(model.graphs["encoder"], f"sha256:{model.digest}:encoder", options)
     kinds = [str(value.type) for value in model.graphs["encoder"].outputs]
-    chosen = pooling or pooling_of(folder)
+    chosen = pooling or pooling_told(model.checkpoint.facts) or pooling_of(folder)
     job = embed_job(encoder.digest, tokenizer.digest, kinds, pooling=chosen, longest=min(longest, longest_of(folder)))
     return TextEmbedder(encoder, tokenizer, job)
 
