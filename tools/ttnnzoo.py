@@ -2,10 +2,10 @@
 
     python tools/ttnnzoo.py --size full --out FILE [--mode train] [MODEL …]
 
-Weights are allocated, not filled, and results are zeros; with `--numbers model` the device model computes them, for
-models whose sizes depend on them. FILE gets a line of JSON for each model; models that it has a line of are left out,
-so that a run can be gone on with. The smallest models come first. Of a model that dies or takes too long, the line
-says so.
+Weights are allocated, not filled, and results are zeros. With `--numbers model` the device model computes them, from
+weights of a seed, and the line tells the lowest PCC of an output with torch's. FILE gets a line of JSON for each model;
+models that it has a line of are left out, so that a run can be gone on with. The smallest models come first. Of a model
+that dies or takes too long, the line says so.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ def service() -> Callable[[Any, Send], Any]:
     return lambda request, send: told(**request)
 
 
-def told(model: str, size: Any, mode: Any) -> dict[str, Any]:
-    """The line of one model: of a call, or of a step of training up to the gradients."""
+def told(model: str, size: Any, mode: Any, computed: bool = False) -> dict[str, Any]:
+    """The line of one model: of a call, or of a step of training up to the gradients. If results are `computed`, the
+    model has weights, and the line tells how right they are."""
     import torch
 
     from assay.evidence.sweep.accounts import transfers
@@ -53,17 +54,17 @@ def told(model: str, size: Any, mode: Any) -> dict[str, Any]:
         return {"failed": entry.unavailable}
     torch.compiler.reset()  # which holds programs of the models before, and so their weights on the card
     started = time.perf_counter()
-    made = entry.empty(size)
+    made = entry.build(size) if computed else entry.empty(size)
     inputs = entry.example(made, size=size, mode=mode)
     module = Trainee(made, entry.loss).train() if trains else made.eval().requires_grad_(False)
     options = Options(target=TARGET, frozen=not trains, cache=False)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        seen = watched(module, inputs, options, trains)
+        seen, outcome = watched(module, inputs, options, trains)
         if seen.breaks:  # what only a first call does (anchors made, hooks installed) is done after an eager one
             said.clear()
             module(**inputs)
-            seen = watched(module, inputs, options, trains)
+            seen, outcome = watched(module, inputs, options, trains)
     found = explained(seen)
     library = open_library()
     assert not isinstance(library, str)
@@ -82,17 +83,37 @@ def told(model: str, size: Any, mode: Any) -> dict[str, Any]:
         "refused": sorted({words for each in said if ATTEMPT in (words := str(each.message).partition("\n")[0])}),
         "crossings": transfers(graph.program.plan for graph in seen.graphs).count,
         "memory": [list(row) for note in notes for row in note.rows if row[0] == "DRAM"],
+        **({"pcc": correlation(entry.comparable, outcome, seeded(module, **inputs))} if computed else {}),
         "seconds": round(time.perf_counter() - started, 1),
     }
 
 
-def watched(module: Any, inputs: Mapping[str, Any], options: Any, trains: bool) -> Any:
-    """What comes to light while a model is called once."""
+def watched(module: Any, inputs: Mapping[str, Any], options: Any, trains: bool) -> tuple[Any, Any]:
+    """What comes to light while a model is called once, and what it gives."""
     from assay.runtime.torch.watch import CallArguments, watching
 
     with watching(module, options=options, dynamic=False, train=trains or None, backward=trains) as (seen, run):
-        run(CallArguments((), inputs), fused=True)
-    return seen
+        outcome = seeded(run, CallArguments((), inputs), fused=True)
+    return seen, outcome
+
+
+def seeded(call: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """What a call gives that draws the same random numbers each time."""
+    import torch
+
+    torch.manual_seed(1)
+    return call(*args, **options)
+
+
+def correlation(comparable: Callable[[Any], Any], outcome: Any, right: Any) -> float | None:
+    """The lowest PCC of an output with torch's; 0 for one of another shape, None if none can be told."""
+    from assay.evidence.compare.arrays import signal
+    from assay.evidence.sweep.subjects import named_arrays
+
+    found, wanted = (named_arrays(comparable(each)) for each in (outcome, right))
+    pairs = [(found[name], wanted[name]) for name in wanted]
+    known = [signal(one, other).pcc if one.shape == other.shape else 0.0 for one, other in pairs]
+    return min((each for each in known if each is not None), default=None)
 
 
 # --- in the tool
@@ -123,8 +144,8 @@ def whole(line: Line) -> bool:
 
 
 def still(line: Line) -> bool:
-    """A run moves its inputs and its results alone."""
-    return compiled(line) and not line["crossings"] and not line["breaks"]
+    """It is on the card, and a run moves its inputs and its results alone."""
+    return taken(line) and not line["crossings"] and not line["breaks"]
 
 
 MEASURES: Mapping[str, Callable[[Line], bool]] = {
@@ -156,6 +177,7 @@ def main() -> None:
     parser.add_argument("--memory", type=float, default=18.0, help="GiB that a model may take here")
     given = parser.parse_args()
     os.environ[ENVIRONMENT] = given.numbers
+    computed = given.numbers != "none" and given.mode == "eval"
     from assay.zoo.torch import MODELS, find
 
     limits = WorkerLimits(seconds=given.timeout, resident=int(given.memory * 2**30))
@@ -166,7 +188,9 @@ def main() -> None:
             if name in done:
                 continue
             try:
-                line = worker.ask({"model": name, "size": given.size, "mode": given.mode}, what=name)
+                line = worker.ask(
+                    {"model": name, "size": given.size, "mode": given.mode, "computed": computed}, what=name
+                )
             except WorkerFailed as error:
                 line = {"failed": error.message}
             with given.out.open("a") as file:
