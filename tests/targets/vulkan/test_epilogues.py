@@ -110,6 +110,20 @@ def test_a_unit_is_part_of_the_kernel_before(case: Callable[[Builder], Made], re
     assert len(executable.kernels) == CASES[case]
 
 
+@pytest.mark.usefixtures("device")
+def test_sums_and_products_are_one_kernel_either_way() -> None:
+    found: list[list[str]] = []
+    for swapped in (False, True):
+        b = Builder()
+        x, w, bias, z = inputs = _inputs(b, (9, 20), (20, 37), (37,), (9, 37))
+        y = b.add(b.matmul(x, w), bias)
+        sides = (z, y) if swapped else (y, z)
+        executable = VulkanTarget("exact", DEFAULT).compile(b.finish("g", inputs, [b.mul(*sides)]), {})
+        assert isinstance(executable, VulkanExecutable)
+        found.append(executable.kernels)
+    assert found[0] == found[1]
+
+
 def _array(rng: np.random.Generator, value: Value) -> Any:
     assert isinstance(value.type, TensorType)
     shape = [size if isinstance(size, int) else 13 for size in value.type.shape or ()]

@@ -127,3 +127,18 @@ def test_zeros_that_are_constants_are_zeros_like_others(op: str, zero: float, dt
         np.testing.assert_array_equal(found, right)
         signs = [np.signbit(each[~np.isnan(right)]) for each in (found, right)]
         np.testing.assert_array_equal(*signs)
+
+
+@pytest.mark.usefixtures("device")
+@pytest.mark.parametrize("op", ["softmax", "log_softmax"])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_infinities_among_exponentials(op: str, axis: int) -> None:
+    import torch
+
+    x = np.random.default_rng(2).normal(size=(9, 9)).astype(np.float32)
+    x[2, 3], x[4, 5], x[6], x[:, 7], x[8, 1] = np.inf, -np.inf, -np.inf, -np.inf, np.nan
+    b = Builder()
+    given = b.input(TensorType(f32, x.shape))
+    found = placed_on(TARGET, b.finish(op, [given], b.emit(op, given, axis=axis))).run([x])[0]
+    wanted = getattr(torch, op)(torch.from_numpy(x).double(), axis).numpy()
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)

@@ -69,3 +69,33 @@ def _by_torch(graph: Graph, x: np.ndarray[Any, Any], normal: bool) -> Any:
         )
         y = torch.nn.functional.batch_norm(y, mean, variance, scale, offset, eps=1e-3)
     return torch.relu(y).numpy()
+
+
+ROWS = (
+    ((3, 3), (1, 1), (1, 1, 1, 1), 1),
+    ((5, 7), (2, 1), (2, 6, 3, 0), 2),
+    ((11, 1), (1, 1), (5, 0, 5, 0), 1),
+    ((2, 4), (1, 1), (0, 0, 0, 7), 1),
+)
+"""Windows, steps and padding of convolutions of one channel each, and how many are made of each channel."""
+
+
+@pytest.mark.parametrize("restricted", ["", "no-texels", "addresses,no-subgroups"], indirect=True)
+@pytest.mark.parametrize(("window", "strides", "pads", "own"), ROWS)
+def test_channels_of_their_own_are_read_by_rows(
+    restricted: VulkanDevice, window: tuple[int, int], strides: tuple[int, int], pads: tuple[int, ...], own: int
+) -> None:
+    import torch
+
+    b = Builder()
+    shapes = [(2, 6, 13, 12), (6 * own, 1, *window), (6 * own,)]
+    x, w, bias = inputs = [b.input(TensorType(f32, shape)) for shape in shapes]
+    y = b.conv(x, w, bias, strides=strides, pads=pads, dilations=(1, 1), groups=6)
+    arrays = [RNG.normal(size=shape).astype(np.float32) for shape in shapes]
+    program = compiled_on(VulkanTarget("exact", DEFAULT), b.finish("rows", inputs, [b.relu(y)]))
+    (kernel,) = kernels(program)
+    assert ".depthwise." in kernel
+    left = torch.nn.functional.pad(torch.from_numpy(arrays[0]), (pads[1], pads[3], pads[0], pads[2])).double()
+    others = (torch.from_numpy(each).double() for each in arrays[1:])
+    wanted = torch.relu(torch.nn.functional.conv2d(left, *others, stride=strides, groups=6)).numpy()
+    np.testing.assert_allclose(program.run(arrays)[0], wanted, rtol=0, atol=60 * epsilon(f32) * np.abs(wanted).max())

@@ -22,6 +22,9 @@ from assay.targets.vulkan.tiny import TINY, byte_of
 
 _WORDS = {dtypes.f64: "<d", dtypes.f32: "<f", dtypes.f16: "<f", dtypes.bf16: "<f"}
 
+_EITHER_WAY = frozenset({"add", "mul"})
+"""Ops whose arguments may change places: those that differ in that alone are one kernel."""
+
 
 class ScalarStep(NamedTuple):
     """A node of a unit. Its arguments are numbers of earlier values, or literals."""
@@ -40,6 +43,8 @@ def _unit(unit: Elementwise, loops: Loops) -> Kernel:
     steps: list[ScalarStep] = []
     for node in unit.nodes:
         args = tuple(places[value] for value in node.inputs if value is not None)
+        if node.op in _EITHER_WAY:
+            args = tuple(sorted(args, key=str))
         result = node.outputs[0]
         dtypes_of = (scalar.main_dtype(node).name, dtype_of(result).name)
         steps.append(ScalarStep(node.op, *dtypes_of, scalar.attributes(node), args))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from assay.ir.dims import product
 from assay.ir.dtypes import f32
@@ -18,10 +18,12 @@ from assay.targets.shared.tensors import shape_of
 from assay.targets.shared.views import View
 from assay.targets.vulkan import scalar
 from assay.targets.vulkan.code import ShaderValue
+from assay.targets.vulkan.kernels.depthwise import by_rows, is_by_rows
 from assay.targets.vulkan.kernels.elements import NUMBERS, unravelled
 from assay.targets.vulkan.kernels.handing import along
 from assay.targets.vulkan.kernels.matmul import multiply
 from assay.targets.vulkan.kernels.tiles import HEIGHT, QUAD, add_products, in_fours, rows_of_lane
+from assay.targets.vulkan.kernels.windows import Window, tap_of
 from assay.targets.vulkan.planning import profile_of
 from assay.targets.vulkan.registry import emits
 from assay.targets.vulkan.shader import ResultElement, Shader
@@ -37,15 +39,6 @@ _LEAST_CHANNELS = 8
 """So many channels are a lane each; tiles are for more."""
 _UNROLLED = 9
 """Windows of up to so many elements are written out where a workgroup makes one channel."""
-
-
-class Window(NamedTuple):
-    """The window along one axis."""
-
-    kernel: int
-    stride: int
-    before: int
-    dilation: int
 
 
 @limitation(f"convolutions over none or more than {_SPATIAL} axes have no kernel")
@@ -70,6 +63,8 @@ def conv(p: Planner, node: Node) -> None:
         _product(p, x, weights, out)
     elif weights.dtype is f32 and profile_of(p).tiles and channels_of(node, weights) > _LEAST_CHANNELS:
         _by_tiles(p, node, x, weights, bias, out, windows)
+    elif is_by_rows(x, weights, out, windows):
+        by_rows(p, x, weights, bias, out, windows)
     else:
         _by_windows(p, node, x, weights, bias, out, windows)
 
@@ -191,7 +186,7 @@ def write_conv_tiles(
         def elements_at(k: ShaderValue) -> list[ShaderValue]:
             channel = k / volume
             tap, begin = unravelled(k - channel * volume, taps), base + channel * channel_step
-            found = [_tap(s, windows, pixel, tap, old, strides) for pixel in pixels]
+            found = [tap_of(s, windows, pixel, tap, old, strides) for pixel in pixels]
             return [
                 s.select(inside, x.load(s.select(inside, begin + at, s.value(0, "u32"))), 0) for inside, at in found
             ]
@@ -254,7 +249,7 @@ def write_conv(
 
         def take(taps: Sequence[Any], tap: ShaderValue) -> None:
             """One place of the window, in all channels of x."""
-            found = [_tap(s, windows, pixel, taps, old, strides) for pixel in places]
+            found = [tap_of(s, windows, pixel, taps, old, strides) for pixel in places]
             reached = [(inside, s.select(inside, base + at, s.value(0, "u32"))) for inside, at in found]
 
             def add(channel: ShaderValue, factors: Sequence[ShaderValue]) -> None:
@@ -286,23 +281,6 @@ def write_conv(
                 place = (image * (groups * own) + first + at) * area + column
                 elements.append(ResultElement(inside, place, done))
         s.hand_on(elements)
-
-
-def _tap(
-    s: Shader,
-    windows: Sequence[Window],
-    pixel: Sequence[ShaderValue],
-    taps: Sequence[Any],
-    old: Sequence[ShaderValue],
-    strides: Sequence[ShaderValue],
-) -> tuple[ShaderValue, ShaderValue]:
-    """Whether a tap of a pixel lies in x, and where within a channel."""
-    inside, at = s.value(True, "bool"), s.value(0, "u32")
-    for window, index, tap, size, stride in zip(windows, pixel, taps, old, strides, strict=True):
-        shift = tap * window.dilation - window.before
-        place = index * window.stride + (shift & 0xFFFFFFFF if isinstance(shift, int) else shift)
-        inside, at = inside & (place < size), at + place * stride
-    return inside, at
 
 
 def _unravelled(tap: int, windows: Sequence[Window]) -> list[int]:

@@ -88,12 +88,13 @@ def _softmax(p: Planner, node: Node, *, logarithm: bool) -> None:
 
 
 def write_softmax(s: Shader, *, last: bool, logarithm: bool) -> None:
-    """The largest element, the sum of exponentials, then the results."""
+    """The largest element, the sum of exponentials, then the results: NaN if the largest is infinite."""
     x, result = s.operands
     with _each_line(s, x, s.number(0), s.number(1), last) as line:
         top = line.whole("max")
         shift = s.select(f.is_infinite(top), s.value(0.0, top.kind), top)
         total = line.whole("sum", lambda value: f.exp(value - shift))
+        total = s.select(f.is_infinite(top), f.nan(s, top.kind), total)
         scale = f.log(total) if logarithm else 1.0 / total
         with line.elements() as at:
             value = x.load(line.place(at)) - shift
