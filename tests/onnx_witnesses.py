@@ -102,6 +102,9 @@ WITNESSES: dict[str, Witness | dict[str, Witness]] = {
     "onnxruntime overlooks NaN that does not come first": Witness(
         [f32(1, NAN, 0, 3).reshape(1, 4)], {"axis": 1}, REFERENCE
     ),
+    "onnxruntime forgets NaN among numbers of which it takes one": Witness(
+        [f32(1, NAN, 2)], {"keepdims": 0}, REFERENCE
+    ),
     "onnxruntime takes everything beside NaN for equal": Witness([f32(1, NAN, 2)], expected=REFERENCE, results=4),
     "onnxruntime forgets NaN that a larger or smaller number is looked for beside": {
         "ScatterElements": Witness([f32(NAN, 1), i64(0), f32(2)], {"reduction": "max"}, REFERENCE),
@@ -236,6 +239,21 @@ WITNESSES: dict[str, Witness | dict[str, Witness]] = {
         {"kernel_shape": [1], "strides": [3], "auto_pad": "SAME_UPPER"},
         [f32(1, 4).reshape(1, 1, 2)],
         _SAME,
+    ),
+    "onnxruntime starts over where there are more rows of positions than of data": Witness(
+        [counting(3, 2), np.zeros((15, 1), np.int64)],
+        {"batch_dims": 1},
+        REFUSED,
+        "'the first b dimensions of the shape of indices tensor and data tensor must be equal'",
+    ),
+    "the evaluator makes nothing of images that a kernel does not fit into": Witness(
+        [ones(1, 1, 2), ones(1, 1, 3)], {"strides": [2]}, ORT
+    ),
+    "peers find something in a window of padding alone, one NaN, the other the lowest number": Witness(
+        [ones(1, 1, 2)],
+        {"kernel_shape": [2], "pads": [1, 1], "strides": [3], "dilations": [3]},
+        [np.full((1, 1, 1), -INF, np.float32)],
+        "padding takes no part; ReduceMax of nothing 'yields minus infinity'",
     ),
     "the evaluator moves windows by uneven padding": Witness(
         [counting(1, 1, 4)], {"kernel_shape": [3], "pads": [0, 2]}, ORT

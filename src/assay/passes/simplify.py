@@ -1,10 +1,10 @@
 """Simplification: removes nodes that change nothing, joins what two neighbours do in one.
 
 Exact rules, for any dtype and content:
-- `cast` to the dtype it has; `reshape` and `expand` to the shape it has; `transpose` in order;
-  `concat` of one; `pad` by zeros: the input itself.
+- `cast` to the dtype it has; `reshape` and `expand` by a constant to the shape it has; `transpose` in order;
+  `concat` of one; `pad` by zeros: the input itself. Shapes that a run computes stay: it has to look whether they fit.
 - `fitting` of sizes that are known to fit: the input itself.
-- `reshape` of a `reshape`, `transpose` of a `transpose`: the latter alone, on the first one's input.
+- `reshape` of a `reshape` that surely fits, `transpose` of a `transpose`: the latter alone, on the first one's input.
 - `mul` and `div` by the constant 1, `sub` of the constant 0: the other operand, if it has the result's type.
 - `gather` of what `block_dequantize` makes: of the blocks, so that only rows that are read are dequantised.
 """
@@ -17,6 +17,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from assay.ir.dims import eq, product
 from assay.ir.dtypes import Array, u8
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value, fresh_ids
@@ -53,7 +54,7 @@ class _Context:
 def _if_same_type(ctx: _Context, node: Node) -> Value | None:
     source = node.inputs[0]
     static = getattr(node.outputs[0].type, "shape", None)
-    known = static is not None and all(isinstance(d, int) for d in static)
+    known = node.inputs[1] in ctx.constants and static is not None and all(isinstance(d, int) for d in static)
     return source if source is not None and known and source.type == node.outputs[0].type else None
 
 
@@ -85,9 +86,15 @@ def _transpose(ctx: _Context, node: Node) -> tuple[Node, ...] | Value | None:
 def _reshape(ctx: _Context, node: Node) -> tuple[Node, ...] | Value | None:
     unchanged = _if_same_type(ctx, node)
     inner = ctx.maker(node.inputs[0], "reshape")
-    if unchanged is not None or inner is None:
+    if unchanged is not None or inner is None or not _has_same_size(inner.inputs[0], inner.outputs[0]):
         return unchanged
     return (replace(node, inputs=(inner.inputs[0], node.inputs[1])),)
+
+
+def _has_same_size(one: Value | None, other: Value) -> bool:
+    """Whether two tensors surely have equally many elements."""
+    sizes = _shape(one), _shape(other)
+    return None not in sizes and eq(*(product(each or ()) for each in sizes)) is True
 
 
 def _concat(ctx: _Context, node: Node) -> Value | None:

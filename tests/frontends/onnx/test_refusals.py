@@ -240,6 +240,30 @@ def test_shapes_that_are_fed(sizes: tuple[int, ...], target_name: str) -> None:
     check(target_name, text, [{"x": np.zeros(shape, np.float32), "s": np.array(sizes)} for shape in ((1, 1), (2, 3))])
 
 
+INFERRED = {
+    "Reshape": "g (float[3] x, int64[1] s) => (float[a] y) { y = Reshape (x, s) }",
+    "Reshape that copies nothing": "g (float[3] x, int64[1] s) => (float[a] y) { y = Reshape <allowzero = 1> (x, s) }",
+    "Reshape of a Reshape": (
+        "g (float[3] x, int64[1] s) => (float[a] y) <int64[1] m = {-1}> { z = Reshape (x, s) y = Reshape (z, m) }"
+    ),
+    "Expand": "g (float[3] x, int64[1] s) => (float[a] y) { y = Expand (x, s) }",
+}
+"""Shapes that follow from what is known of the inputs, whatever is fed, in runs that make sense."""
+
+
+@pytest.mark.parametrize("case", INFERRED)
+def test_sizes_that_could_be_nothing_else_are_looked_at_all_the_same(case: str, target_name: str) -> None:
+    x = np.arange(3, dtype=np.float32)
+    check(target_name, OPSET_21 + INFERRED[case], [{"x": x, "s": np.array([size])} for size in (3, -1, 1, 0, 2, 5)])
+
+
+@pytest.mark.parametrize("sizes", [(2, 3), (-1, 2), (2, 2), (0, 1)])
+def test_a_reshape_that_another_one_undoes_may_not_fit(sizes: tuple[int, int], target_name: str) -> None:
+    shapes = "int64[2] s) => (float[a] y) <int64[1] m = {-1}>"
+    text = f"g (float[6] x, {shapes} {{ z = Reshape (x, s) y = Reshape (z, m) }}"
+    check(target_name, HEADER + text, [{"x": np.arange(6, dtype=np.float32), "s": np.array(sizes)}])
+
+
 def test_images_that_are_sampled_have_elements(target_name: str) -> None:
     text = "g (float[A, B, C, D] x, float[E, F, G, H] p) => (float[] y) { y = GridSample (x, p) }"
     shapes = [((0, 1, 2, 2), (0, 1, 1, 2)), ((0, 1, 0, 1), (0, 1, 1, 2)), ((1, 0, 0, 1), (1, 1, 1, 2))]

@@ -60,6 +60,13 @@ DEVIATIONS: tuple[Deviation, ...] = (
         "onnxruntime overlooks NaN that does not come first",
         edges.has_nan,
     ),
+    Deviation(
+        (ORT,),
+        ("ReduceMax", "ReduceMin"),
+        ANSWERS,
+        "onnxruntime forgets NaN among numbers of which it takes one",
+        edges.has_nan,
+    ),
     Deviation((ORT,), ("Unique",), ANSWERS, "onnxruntime takes everything beside NaN for equal", edges.has_nan),
     Deviation(
         (ORT,),
@@ -116,6 +123,13 @@ DEVIATIONS: tuple[Deviation, ...] = (
     ),
     Deviation(
         (ORT,), ("GatherND",), ANSWERS, "onnxruntime looks at no position where nothing is taken", edges.is_empty
+    ),
+    Deviation(
+        (ORT,),
+        ("GatherND",),
+        ANSWERS,
+        "onnxruntime starts over where there are more rows of positions than of data",
+        lambda a, i: i[0].shape[: a.get("batch_dims", 0)] != i[1].shape[: a.get("batch_dims", 0)],
     ),
     Deviation((ORT,), ("Pad",), REFUSES, "onnxruntime refuses to reflect an axis more than once", edges.reflects_again),
     Deviation(
@@ -205,6 +219,13 @@ DEVIATIONS: tuple[Deviation, ...] = (
         "onnxruntime leaves out the gaps that SAME padding adds",
         edges.has_wide_gaps,
     ),
+    Deviation(
+        (REFERENCE,),
+        ("Conv",),
+        ANSWERS,
+        "the evaluator makes nothing of images that a kernel does not fit into",
+        lambda a, i: min(edges.room_for_windows(a, i[0], i[1].shape[2:])) < 1,
+    ),
     Deviation((ORT,), ("ConvTranspose",), REFUSES, "onnxruntime refuses to leave an empty image", edges.leaves_nothing),
     Deviation((ORT,), ("ConvTranspose",), REFUSES, "onnxruntime refuses to keep an image empty", edges.keeps_nothing),
     Deviation(
@@ -238,6 +259,13 @@ DEVIATIONS: tuple[Deviation, ...] = (
         EITHER,
         "the evaluator crops or fails where SAME padding is less than nothing",
         lambda a, i: edges.same_padding(a, i) < 0,
+    ),
+    Deviation(
+        PEERS,
+        ("MaxPool",),
+        ANSWERS,
+        "peers find something in a window of padding alone, one NaN, the other the lowest number",
+        edges.has_window_of_padding,
     ),
     Deviation(
         (REFERENCE,),

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from assay.ir.dtypes import Array
+
 Attrs = Mapping[str, Any]
 Inputs = Sequence[Any]
 
@@ -98,14 +100,31 @@ def leaves_nothing(attrs: Attrs, inputs: Inputs) -> bool:
     return any(full[i] == pads[i] + pads[i + len(kernel)] for i in axes)
 
 
+def room_for_windows(attrs: Attrs, x: Array, kernel: Sequence[int]) -> list[int]:
+    """In how many places of each padded axis a window may start."""
+    axes, sizes = range(len(kernel)), x.shape[2:]
+    spread, pads = attrs.get("dilations", [1] * len(kernel)), attrs.get("pads", [0] * 2 * len(kernel))
+    return [sizes[i] + pads[i] + pads[i + len(kernel)] - (kernel[i] - 1) * spread[i] for i in axes]
+
+
 def window_fits_nowhere(attrs: Attrs, inputs: Inputs) -> bool:
     """Whether some axis is shorter than a window, so that division rounds to one window or to none."""
-    kernel, sizes = attrs["kernel_shape"], inputs[0].shape[2:]
-    axes = range(len(kernel))
-    spread, pads = attrs.get("dilations", [1] * len(kernel)), attrs.get("pads", [0] * 2 * len(kernel))
-    room = [sizes[i] + pads[i] + pads[i + len(kernel)] - (kernel[i] - 1) * spread[i] for i in axes]
     rounds_down = not attrs.get("ceil_mode") and not attrs.get("auto_pad", "NOTSET").startswith("SAME")
-    return rounds_down and min(room) < 1
+    return rounds_down and min(room_for_windows(attrs, inputs[0], attrs["kernel_shape"])) < 1
+
+
+def has_window_of_padding(attrs: Attrs, inputs: Inputs) -> bool:
+    """Whether some window of a pool holds no element, where padding is given as numbers."""
+    kernel, sizes = attrs["kernel_shape"], inputs[0].shape[2:]
+    ones = [1] * len(kernel)
+    steps, spread = attrs.get("strides", ones), attrs.get("dilations", ones)
+    pads, room = attrs.get("pads", [0] * 2 * len(kernel)), room_for_windows(attrs, inputs[0], kernel)
+
+    def holds_one(axis: int, start: int) -> bool:
+        return any(0 <= start + tap * spread[axis] < sizes[axis] for tap in range(kernel[axis]))
+
+    starts = [range(-pads[axis], room[axis] - pads[axis], steps[axis]) for axis in range(len(kernel))]
+    return not all(holds_one(axis, start) for axis, line in enumerate(starts) for start in line)
 
 
 def same_padding(attrs: Attrs, inputs: Inputs) -> int:

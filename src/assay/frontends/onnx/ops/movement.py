@@ -62,8 +62,22 @@ def reshape(b: Builder, n: Source, x: Value, shape: Value) -> Results:
     too."""
     dims = b.fact(shape).dims
     if n.flag("allowzero", 0) or (dims is not None and not _copied(b, x, dims)):
-        return b.reshape(x, shape)
-    return b.reshape(x, _sizes_in_run(b, x, shape) if dims is None else _sizes(b, x, shape, dims))
+        return _as_asked(b, b.reshape(x, shape), shape, -1)
+    wanted = _sizes_in_run(b, x, shape) if dims is None else _sizes(b, x, shape, dims)
+    return _as_asked(b, b.reshape(x, wanted), wanted, -1)
+
+
+def _as_asked(b: Builder, result: Value, shape: Value, free: int) -> Value:
+    """The result, whose sizes may follow from its input where only a run knows what `shape` holds: a run in which that
+    is neither the size nor `free` ends with an error."""
+    own = b.shape(result) or ()
+    asked = b.fact(shape).dims or (UNKNOWN,) * len(own)
+    first = len(own) - len(asked)
+    if any(size is UNKNOWN and there is not UNKNOWN for size, there in zip(asked, own[first:], strict=True)):
+        sizes = b.slice(b.shape_of(result), [first], [len(own)], [1], axes=(0,))
+        fits = b.bit_or(b.eq(shape, free), b.eq(shape, sizes))
+        b.require(fits, message=f"the sizes asked for are not those that fit, {[str(size) for size in own]}")
+    return result
 
 
 def _copied(b: Builder, x: Value, wanted: Sequence[Dim]) -> list[int]:
@@ -141,7 +155,7 @@ def unsqueeze(b: Builder, n: Source, x: Value, axes: Value | None = None) -> Res
 
 @onnx_op("Expand")
 def expand(b: Builder, n: Source, x: Value, shape: Value) -> Results:
-    return b.expand(x, shape)
+    return _as_asked(b, b.expand(x, shape), shape, 1)
 
 
 @onnx_op("Tile")
