@@ -70,7 +70,9 @@ def reshape(b: Builder, n: Source, x: Value, shape: Value) -> Results:
 def _as_asked(b: Builder, result: Value, shape: Value, free: int) -> Value:
     """The result, whose sizes may follow from its input where only a run knows what `shape` holds: a run in which that
     is neither the size nor `free` ends with an error."""
-    own = b.shape(result) or ()
+    own = b.shape(result)
+    if own is None:
+        return result
     asked = b.fact(shape).dims or (UNKNOWN,) * len(own)
     first = len(own) - len(asked)
     if any(size is UNKNOWN and there is not UNKNOWN for size, there in zip(asked, own[first:], strict=True)):
