@@ -295,6 +295,11 @@ WITNESSES: dict[str, Witness | dict[str, Witness]] = {
     "the evaluator makes something of an axis without elements": Witness(
         [zeros(0, 1, 0), None, None, i64(0, 1, 2)], {"mode": "nearest"}, ORT
     ),
+    "the evaluator reads a single pixel half a pixel before the first": Witness(
+        [counting(1, 1, 3, 6), None, None, i64(1, 1, 1, 6)],
+        {"mode": "cubic", "coordinate_transformation_mode": "pytorch_half_pixel"},
+        ORT,
+    ),
     "the evaluator takes more than one pixel for several": Witness(
         [counting(1, 1, 2), f32(0, 0, 0, 1, 1, 0.6), f32(1, 1, 0.7)],
         {"mode": "linear", "coordinate_transformation_mode": "tf_crop_and_resize"},

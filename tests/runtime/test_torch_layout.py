@@ -13,6 +13,9 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import BinaryUfuncInfo, UnaryUfuncInfo
 
 from assay.evidence.fuzz.torch_story import shared_memory
+from assay.frontends.torch.decompositions import decompositions, rules_of_eager
+from assay.frontends.torch.private.dynamo import aot_autograd
+from assay.frontends.torch.private.ops import pytree
 
 
 @pytest.fixture(autouse=True)
@@ -330,3 +333,101 @@ def test_rolled_elements_lie_as_eagers_do(order: str, dynamic: bool, target_name
     for name, mine, eager in zip(ROLLS, compiled(x), function(x), strict=True):
         torch.testing.assert_close(mine, eager, rtol=0, atol=0, msg=name)
         assert mine.stride() == eager.stride(), name
+
+
+IMAGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "unfold": lambda x: F.unfold(x, 1, stride=2),
+    "unfold of pairs": lambda x: F.unfold(x, 2),
+    "channel_shuffle": lambda x: F.channel_shuffle(x, 2),
+    "max_unpool2d": lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2),
+    "native_batch_norm": lambda x: torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)[0],
+    "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
+    "baddbmm": lambda x: torch.baddbmm(x[0], x[0], x[0].mT @ x[0]),
+    "division by a number": lambda x: torch.div(x, torch.tensor(0.3), rounding_mode="floor"),
+    "gradient of a dropout": lambda x: torch.ops.aten.native_dropout_backward(x, x > 0, 2.0),
+}
+IMAGE_ORDERS: dict[str, tuple[int, ...]] = {
+    "plain": (0, 1, 2, 3),
+    "channels last": (0, 2, 3, 1),
+    "reversed": (3, 2, 1, 0),
+    "channels first": (1, 0, 2, 3),
+}
+
+
+def in_order(x: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
+    """The same elements, the axes from the outermost to the innermost in memory in this order."""
+    return x.permute(order).contiguous().permute(sorted(range(len(order)), key=order.__getitem__))
+
+
+@pytest.mark.parametrize("order", IMAGE_ORDERS)
+def test_images_lie_as_eagers_do(order: str, target_name: str) -> None:
+    x = in_order(torch.randn(2, 4, 6, 6), IMAGE_ORDERS[order])
+
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        return [image(x) for image in IMAGES.values()]
+
+    compiled = torch.compile(function, backend="assay", options={"target": target_name})
+    for name, mine, eager in zip(IMAGES, compiled(x), function(x), strict=True):
+        torch.testing.assert_close(mine, eager, rtol=1e-4, atol=1e-4, msg=name)
+        assert strides(mine) == strides(eager), name
+
+
+UNASKED = {
+    "_batch_norm_with_update": "torch writes to statistics there; its callers ask for batch_norm",
+    "_native_batch_norm_legit": "torch writes to statistics there; its callers ask for batch_norm",
+}
+
+
+def traced(function: Callable[..., Any], arguments: Any, named: Any) -> list[torch.Tensor]:
+    """The results as the graph that Assay is given has them."""
+    found: list[torch.Tensor] = []
+
+    def keep(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Any:
+        results = next(node for node in reversed(graph.graph.nodes) if node.op == "output").args[0]
+        found.extend(node.meta["val"] for node in results if isinstance(node, torch.fx.Node))
+        return graph
+
+    torch.compiler.reset()
+    backend = aot_autograd(fw_compiler=keep, decompositions=decompositions())
+    with torch.no_grad(), rules_of_eager():
+        torch.compile(lambda *a, **k: function(*a, **k), backend=backend, fullgraph=True)(*arguments, **named)
+    return [each for each in found if isinstance(each, torch.Tensor)]
+
+
+def reordered(value: Any, order: int) -> Any:
+    """A tensor of two axes or more in another order."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.dim() < 2:
+        return value
+    axes = tuple(range(value.dim()))
+    orders = (axes[::-1], (axes[1], axes[0], *axes[2:]), (axes[0], *axes[2:], axes[1]))
+    return in_order(value.detach(), orders[order])
+
+
+def knows_strides(tensor: torch.Tensor) -> bool:
+    """Of tensors without elements anything would do."""
+    return all(isinstance(each, int) for each in (*tensor.shape, *tensor.stride())) and tensor.numel() > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("order", range(3))
+def test_all_ops_are_traced_with_the_strides_of_eager(order: int) -> None:
+    tried, wrong = 0, list[str]()
+    for op in op_db:
+        if torch.float32 not in op.dtypes or op.name in UNASKED:
+            continue
+        for sample in itertools.islice(op.sample_inputs("cpu", torch.float32), 2):
+            arguments = pytree.tree_map(lambda x: reordered(x, order), (sample.input, *sample.args))
+            try:
+                eager = pytree.tree_leaves(op.op(*arguments, **sample.kwargs))
+                found = traced(op.op, arguments, sample.kwargs)
+            except Exception:  # what is refused, or cannot be traced whole, is others' business
+                continue
+            rights = [each for each in eager if isinstance(each, torch.Tensor)]
+            if [each.shape for each in found] != [each.shape for each in rights]:
+                continue  # what the op writes to comes first
+            tried += 1
+            for mine, right in zip(found, rights, strict=True):
+                if knows_strides(mine) and right.layout is torch.strided and strides(mine) != strides(right):
+                    wrong.append(f"{op.name} {op.variant_test_name}: {mine.stride()} instead of {right.stride()}")
+    assert tried > 700
+    assert not wrong, "\n".join(wrong)

@@ -331,6 +331,13 @@ DEVIATIONS: tuple[Deviation, ...] = (
         "the evaluator takes more than one pixel for several",
         edges.leaves_one_pixel,
     ),
+    Deviation(
+        (REFERENCE,),
+        ("Resize",),
+        ANSWERS,
+        "the evaluator reads a single pixel half a pixel before the first",
+        edges.asks_for_one_pixel,
+    ),
     # --- norms, losses, products and recurrence
     Deviation(
         (ORT,),

@@ -235,6 +235,17 @@ def leaves_one_pixel(attrs: Attrs, inputs: Inputs) -> bool:
     return crops and any(1 < size < 2 for size in _fractional_sizes(attrs, inputs))
 
 
+def asks_for_one_pixel(attrs: Attrs, inputs: Inputs) -> bool:
+    """Whether the size of an axis is to be 1, in the mode that has a rule for that."""
+    axes = attrs.get("axes", range(inputs[0].ndim))
+    if given(inputs, 3):
+        sizes = [int(size) for size in inputs[3]]
+    else:
+        scales = inputs[2] if given(inputs, 2) else np.zeros(0)
+        sizes = [int(inputs[0].shape[axis] * float(scale)) for axis, scale in zip(axes, scales, strict=False)]
+    return attrs.get("coordinate_transformation_mode") == "pytorch_half_pixel" and 1 in sizes
+
+
 def meets_a_pixel(attrs: Attrs, inputs: Inputs) -> bool:
     """Whether the place of a new pixel is a whole number, of which a scale that f32 cannot hold makes a little less."""
     halves = attrs.get("coordinate_transformation_mode", "half_pixel") in ("half_pixel", "half_pixel_symmetric")

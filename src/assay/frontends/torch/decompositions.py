@@ -110,12 +110,14 @@ ELEMENTWISE = (
     "clamp_min",
     "complex",
     "copysign",
+    "div",
     "floor_divide",
     "heaviside",
     "logaddexp",
     "logical_and",
     "logical_or",
     "logical_xor",
+    "native_dropout_backward",
     "polar",
     "special_xlog1py",
     "xlogy",
@@ -128,8 +130,33 @@ ELEMENTWISE_AFTER_PLAIN = (torch.ops.aten.pow.Scalar, torch.ops.aten.ldexp.Tenso
 PLAIN_RESULTS = (torch.ops.aten.rrelu.default,)
 """Elementwise ops that torch makes of others, whose results lie plainly in eager, whatever the order of their input."""
 
-PLAIN_OF_COMPLEX = (torch.ops.aten.angle.default,)
-"""Elementwise ops whose results of complex numbers lie plainly in eager, whatever the order of these."""
+_Layout = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""From the first result of an op and its first argument to that result as it lies in eager."""
+
+
+def _lies_plainly(result: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return result.contiguous()
+
+
+def _lies_plainly_if_complex(result: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return result.contiguous() if x.is_complex() else result
+
+
+def _has_channels_last_like(result: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    return result.contiguous(memory_format=suggest_memory_format(x))
+
+
+LAYOUTS: dict[_Layout, tuple[str, ...]] = {
+    _lies_plainly: ("baddbmm", "im2col"),
+    _lies_plainly_if_complex: ("angle",),
+    _has_channels_last_like: (
+        "channel_shuffle",
+        "max_unpool2d",
+        "native_batch_norm",
+        "native_channel_shuffle",
+    ),
+}
+"""Ops whose first result torch's rules for tracing lay out otherwise than its kernels do."""
 
 MAGNIFYING = (
     "_euclidean_dist",
@@ -273,10 +300,11 @@ def laid_out_batch_norms() -> Generator[None]:
 @contextmanager
 def laid_out_elementwise() -> Generator[None]:
     """Inside, results of the ops in `ELEMENTWISE` and `ELEMENTWISE_AFTER_PLAIN` lie in memory as eager's do: in the
-    order of their operands. So do those in `PLAIN_OF_COMPLEX` and `PLAIN_RESULTS`."""
+    order of their operands. So do those in `LAYOUTS` and `PLAIN_RESULTS`."""
     rules = {each: _laid_out(each) for each in _overloads(*ELEMENTWISE) if not schema_of(each).is_mutable}
     rules |= {each: _laid_out(each, after_plain=True) for each in ELEMENTWISE_AFTER_PLAIN}
-    rules |= {each: _plain_of_complex(each) for each in PLAIN_OF_COMPLEX}
+    for layout, names in LAYOUTS.items():
+        rules |= {each: _relaid(each, layout) for each in _overloads(*names) if not schema_of(each).is_mutable}
     changes = {each: partial(_with_rule, rule) for each, rule in rules.items()}
     changes |= {each: partial(_as_composite, _plain(each)) for each in PLAIN_RESULTS}
     with changed_kernels(changes):
@@ -309,12 +337,12 @@ def _laid_out(overload: Any, *, after_plain: bool = False) -> Callable[..., Any]
     return laid_out
 
 
-def _plain_of_complex(overload: Any) -> Callable[..., Any]:
-    def plain(x: torch.Tensor) -> Any:
-        result = run_below(overload, x)
-        return result.contiguous() if x.is_complex() else result
+def _relaid(overload: Any, layout: _Layout) -> Callable[..., Any]:
+    def relaid(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        found = run_below(overload, x, *args, **kwargs)
+        return (layout(found[0], x), *found[1:]) if isinstance(found, tuple) else layout(found, x)
 
-    return plain
+    return relaid
 
 
 def _widened(overload: Any) -> Callable[..., Any]:
