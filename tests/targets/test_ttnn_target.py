@@ -67,6 +67,12 @@ def convolutions() -> tuple[nn.Module, tuple[Any, ...]]:
     return nn.Sequential(*layers), (torch.randn(2, 3, 32, 32),)
 
 
+def pixels() -> tuple[nn.Module, tuple[Any, ...]]:
+    """Transposed convolutions by one pixel, as the gradients of convolutions by one pixel are."""
+    widened, spread = nn.ConvTranspose2d(64, 128, 1, bias=False), nn.ConvTranspose2d(128, 32, 1, stride=2)
+    return nn.Sequential(widened, nn.ReLU(), spread), (torch.randn(2, 64, 8, 8),)
+
+
 class Bert(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +120,7 @@ def gpt2() -> tuple[nn.Module, tuple[Any, ...]]:
     return Gpt2(), (torch.randint(0, 100, (2, 17)),)
 
 
-MODELS: list[Callable[[], tuple[nn.Module, tuple[Any, ...]]]] = [perceptron, convolutions, bert, gpt2]
+MODELS: list[Callable[[], tuple[nn.Module, tuple[Any, ...]]]] = [perceptron, convolutions, pixels, bert, gpt2]
 
 
 def made(model: Callable[[], tuple[nn.Module, tuple[Any, ...]]]) -> tuple[nn.Module, tuple[Any, ...]]:

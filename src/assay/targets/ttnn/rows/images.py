@@ -122,13 +122,19 @@ def _cropped(node: Node) -> bool:
     return any(not 0 <= pad <= most for pad, most in zip(pads, [*reach, *reach], strict=True))
 
 
+@limitation("the library's transposed convolutions by one pixel take as many tiles of channels as they make")
+def _changes_channels(node: Node) -> bool:
+    incoming, outgoing, *kernel = sizes(node.inputs[1])
+    return node.attrs["groups"] == 1 and set(kernel) == {1} and -(-incoming // TILE_SIZE) != -(-outgoing // TILE_SIZE)
+
+
 _SPREAD = "conv_transpose2d"
 
 
 @lowers(
     "conv_transpose",
     calls=("from_device", f"prepare_{_SPREAD}_weights", f"prepare_{_SPREAD}_bias", _SPREAD),
-    unless=(_no_image, _cropped),
+    unless=(_no_image, _cropped, _changes_channels),
     layout=ROWS,
 )
 def _conv_transpose(p: CallPlanner, node: Node) -> None:
