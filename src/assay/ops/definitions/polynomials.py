@@ -46,7 +46,8 @@ def chebyshev(kind: str) -> Polynomial:
     def polynomial(x: Array, n: Array) -> Array:
         x, degree = _degrees(x, n)
         inside = (degree > 6) & (np.abs(x) < 1)
-        by_steps = _recurred(x, np.where(inside, 0.0, degree), slope * x + offset, lambda k, x, p, q: 2 * x * p - q)
+        first = slope * x + offset if offset else slope * x
+        by_steps = _recurred(x, np.where(inside, 0.0, degree), first, lambda k, x, p, q: 2 * x * p - q)
         angle = np.arccos(np.where(inside, x, 0.5))
         half = angle / 2
         by_angle = {

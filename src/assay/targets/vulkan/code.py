@@ -205,9 +205,9 @@ class KernelCode:
         return made
 
     def veiled(self, value: ShaderValue) -> ShaderValue:
-        """A float; if it is the constant 0, one that the driver cannot know: lavapipe takes x · 0, x / 0 and 0 / x for
+        """A number; if it is the float 0, one that the driver cannot know: lavapipe takes x · 0, x / 0 and 0 / x for
         0 and x + 0 for x, whatever x is."""
-        for zero, sign in ((0.0, 0), (-0.0, 1)):
+        for zero, sign in ((0.0, 0), (-0.0, 1)) if value.kind[0] == "f" else ():
             if value.id == self.module.constant(value.kind, zero):
                 kind, width = f"u{value.kind[1:]}", WIDTHS[value.kind]
                 return self.bitcast(self.cast(self.unknown_zero(), kind) | (sign << width - 1), value.kind)

@@ -70,11 +70,10 @@ def reshape(b: Builder, n: Source, x: Value, shape: Value) -> Results:
 def _as_asked(b: Builder, result: Value, shape: Value, free: int) -> Value:
     """The result, whose sizes may follow from its input where only a run knows what `shape` holds: a run in which that
     is neither the size nor `free` ends with an error."""
-    own = b.shape(result)
-    if own is None:
+    own, length = b.shape(result), (b.shape(shape) or (UNKNOWN,))[0]
+    if own is None or not isinstance(length, int):
         return result
-    asked = b.fact(shape).dims or (UNKNOWN,) * len(own)
-    first = len(own) - len(asked)
+    asked, first = b.fact(shape).dims or (UNKNOWN,) * length, len(own) - length
     if any(size is UNKNOWN and there is not UNKNOWN for size, there in zip(asked, own[first:], strict=True)):
         sizes = b.slice(b.shape_of(result), [first], [len(own)], [1], axes=(0,))
         fits = b.bit_or(b.eq(shape, free), b.eq(shape, sizes))
