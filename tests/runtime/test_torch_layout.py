@@ -339,7 +339,7 @@ IMAGES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "unfold": lambda x: F.unfold(x, 1, stride=2),
     "unfold of pairs": lambda x: F.unfold(x, 2),
     "channel_shuffle": lambda x: F.channel_shuffle(x, 2),
-    "max_unpool2d": lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), 2),
+    "max_unpool2d": lambda x: F.max_unpool2d(*F.max_pool2d(x, 2, return_indices=True), [2, 2]),
     "native_batch_norm": lambda x: torch.native_batch_norm(x, None, None, None, None, True, 0.1, 1e-5)[0],
     "batch_norm": lambda x: F.batch_norm(x, None, None, training=True),
     "baddbmm": lambda x: torch.baddbmm(x[0], x[0], x[0].mT @ x[0]),

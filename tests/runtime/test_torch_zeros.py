@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.exc import Unsupported
 from torch.nn import functional as F  # noqa: N812
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import BinaryUfuncInfo, UnaryUfuncInfo
@@ -102,7 +103,7 @@ def test_zeros_have_the_signs_of_eager(target_name: str) -> None:
 def test_zeros_of_all_functions_have_the_signs_of_eager(target: str) -> None:
     tried, wrong = 0, dict[str, Any]()
     for name, function in functions().items():
-        with suppress(torch._dynamo.exc.Unsupported):
+        with suppress(Unsupported):
             wrong |= places_with_other_signs({name: function}, target)
             tried += 1
     assert tried > 120

@@ -339,7 +339,7 @@ def _laid_out(overload: Any, *, after_plain: bool = False) -> Callable[..., Any]
 
 def _relaid(overload: Any, layout: _Layout) -> Callable[..., Any]:
     def relaid(x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        found = run_below(overload, x, *args, **kwargs)
+        found: torch.Tensor | tuple[torch.Tensor, ...] = run_below(overload, x, *args, **kwargs)
         return (layout(found[0], x), *found[1:]) if isinstance(found, tuple) else layout(found, x)
 
     return relaid
