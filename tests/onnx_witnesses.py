@@ -292,6 +292,12 @@ WITNESSES: dict[str, Witness | dict[str, Witness]] = {
         {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "half_pixel_symmetric"},
         REFERENCE,
     ),
+    "the evaluator's places in f32 go beyond a pixel": Witness(
+        [counting(4), f32(0, 0.6), f32(0.7)],
+        {"mode": "nearest", "nearest_mode": "ceil", "coordinate_transformation_mode": "tf_crop_and_resize"},
+        [f32(1, 2)],
+        "the last of 4 · 0.7 places at 0.6 · 3 / (4 · 0.7 - 1) is 1",
+    ),
     "the evaluator makes something of an axis without elements": Witness(
         [zeros(0, 1, 0), None, None, i64(0, 1, 2)], {"mode": "nearest"}, ORT
     ),

@@ -321,6 +321,13 @@ DEVIATIONS: tuple[Deviation, ...] = (
         (REFERENCE,),
         ("Resize",),
         ANSWERS,
+        "the evaluator's places in f32 go beyond a pixel",
+        edges.meets_a_pixel,
+    ),
+    Deviation(
+        (REFERENCE,),
+        ("Resize",),
+        ANSWERS,
         "the evaluator makes something of an axis without elements",
         edges.fills_nothing,
     ),

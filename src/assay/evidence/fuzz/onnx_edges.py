@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from assay.ir.dtypes import Array
+from assay.ops.definitions.resize import TRANSFORMS, ResizeAxis
 
 Attrs = Mapping[str, Any]
 Inputs = Sequence[Any]
@@ -247,14 +248,33 @@ def asks_for_one_pixel(attrs: Attrs, inputs: Inputs) -> bool:
 
 
 def meets_a_pixel(attrs: Attrs, inputs: Inputs) -> bool:
-    """Whether the place of a new pixel is a whole number, of which a scale that f32 cannot hold makes a little less."""
-    halves = attrs.get("coordinate_transformation_mode", "half_pixel") in ("half_pixel", "half_pixel_symmetric")
-    if not halves or attrs.get("nearest_mode") != "floor" or not given(inputs, 3):
+    """Whether a place is, but for the rounding of f32, one at which the nearest pixel changes."""
+    mode = attrs.get("coordinate_transformation_mode", "half_pixel")
+    crops = mode == "tf_crop_and_resize"
+    if attrs.get("mode", "nearest") != "nearest":
         return False
-    sizes: list[int] = [inputs[0].shape[axis] for axis in attrs.get("axes", range(inputs[0].ndim))]
-    lines = [(size, new) for size, new in zip(sizes, inputs[3].tolist(), strict=True) if size and new]
-    rounded = [(size, new) for size, new in lines if float(np.float32(new / size)) * size != new]
-    return any(((2 * at + 1) * size - new) % (2 * new) == 0 for size, new in rounded for at in range(new))
+    to_turn = 0.5 if attrs.get("nearest_mode", "round_prefer_floor").startswith("round") else 0.0
+    for line in _resized_lines(attrs, inputs, crops):
+        places = TRANSFORMS["crop" if crops else mode](np.arange(line.new, dtype=np.float64), line)
+        off = np.abs(places - to_turn - np.rint(places - to_turn))
+        near = off <= np.maximum(np.abs(places), 1) * 2.0**-22
+        if bool((near & ((off > 0) | (float(np.float32(line.scale)) != line.scale))).any()):
+            return True
+    return False
+
+
+def _resized_lines(attrs: Attrs, inputs: Inputs, crops: bool) -> list[ResizeAxis]:
+    """The axes that are resized and have elements, before and after."""
+    sizes = [inputs[0].shape[axis] for axis in attrs.get("axes", range(inputs[0].ndim))]
+    if given(inputs, 3):
+        new: list[int] = inputs[3].tolist()
+        scales = [count / max(size, 1) for size, count in zip(sizes, new, strict=True)]
+    else:
+        scales: list[float] = inputs[2].tolist()
+        new = [int(np.float32(size) * np.float32(scale)) for size, scale in zip(sizes, scales, strict=True)]
+    window: list[float] = inputs[1].tolist() if crops else [0.0] * len(sizes) + [1.0] * len(sizes)
+    rows = zip(sizes, new, scales, window[: len(sizes)], window[len(sizes) :], strict=True)
+    return [ResizeAxis(*row) for row in rows if row[0] and row[1]]
 
 
 def keeps_nothing(attrs: Attrs, inputs: Inputs) -> bool:
