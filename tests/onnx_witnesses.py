@@ -292,6 +292,10 @@ WITNESSES: dict[str, Witness | dict[str, Witness]] = {
         {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "half_pixel_symmetric"},
         REFERENCE,
     ),
+    "onnxruntime's products of integers end at the largest": Witness([np.full(2, 2**16, np.int32)], expected=REFERENCE),
+    "onnxruntime makes numbers of what follows from infinities": Witness(
+        [np.array([[INF, -INF, 1]])], expected=[np.full((1, 3), NAN)], because="∞ - ∞ is no number"
+    ),
     "the evaluator's places in f32 go beyond a pixel": Witness(
         [counting(4), f32(0, 0.6), f32(0.7)],
         {"mode": "nearest", "nearest_mode": "ceil", "coordinate_transformation_mode": "tf_crop_and_resize"},

@@ -392,6 +392,20 @@ DEVIATIONS: tuple[Deviation, ...] = (
         lambda a, i: a.get("p", 2) == 1 and bool((i[0] < 0).any()),
     ),
     Deviation(
+        (ORT,),
+        ("ReduceProd",),
+        ANSWERS,
+        "onnxruntime's products of integers end at the largest",
+        edges.multiplies_beyond_the_largest,
+    ),
+    Deviation(
+        (ORT,),
+        ("LogSoftmax",),
+        ANSWERS,
+        "onnxruntime makes numbers of what follows from infinities",
+        edges.has_no_number,
+    ),
+    Deviation(
         PEERS, ("GroupNormalization",), REFUSES, "peers refuse to reshape what is empty in its body", edges.is_empty
     ),
     Deviation(

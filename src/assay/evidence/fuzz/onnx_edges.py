@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -46,6 +47,16 @@ def counts_from_the_end_of_nothing(attrs: Attrs, inputs: Inputs) -> bool:
 
 def has_nan(attrs: Attrs, inputs: Inputs) -> bool:
     return bool(np.isnan(inputs[0]).any())
+
+
+def has_no_number(attrs: Attrs, inputs: Inputs) -> bool:
+    return not bool(np.isfinite(inputs[0]).all())
+
+
+def multiplies_beyond_the_largest(attrs: Attrs, inputs: Inputs) -> bool:
+    """Whether a product of all elements but zeros is beyond what their integers hold."""
+    x = inputs[0]
+    return x.dtype.kind == "i" and math.prod(abs(each) for each in x.ravel().tolist() if each) > np.iinfo(x.dtype).max
 
 
 def given(inputs: Inputs, index: int) -> bool:
