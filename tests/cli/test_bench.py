@@ -160,7 +160,7 @@ def a_run() -> BenchRun:
         SELF: result("one", SELF, [1.0, 2.0, 4.0], placed={"cpu": 5, "reference": 2}),
         "eager": result("one", "eager", [3.0, 8.0, 8.0]),
         "inductor": result("one", "inductor", [2.0, 1.0, 2.0], cold=8.0),
-        "onnxruntime": result("one", "onnxruntime", [0.1] * 3, status="wrong", reason="max abs 7", warm=0.25),
+        "onnxruntime": result("one", "onnxruntime", [0.1] * 3, status="wrong", reason="max abs 7", warm=0.25, error=4e-7),
     }
     two = {
         SELF: result("two", SELF, [1.0, 1.0, 1.0], cold=1.0),
@@ -198,6 +198,8 @@ def test_the_summary() -> None:
     assert facts["least_of_best"] == 0.5
     assert facts["cold_over_inductor"] == 0.25
     assert facts["warm_over_onnxruntime"] == 2.0
+    assert facts["error_over_onnxruntime"] == pytest.approx(0.25)
+    assert facts["most_error_over_onnxruntime"] == pytest.approx(0.25)
 
 
 def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
@@ -249,6 +251,7 @@ def test_the_tables_tell_everything() -> None:
     text = tables(a_run(), "p.svg")
     assert "| best peer's time ÷ Assay's, geometric mean | at least 0.9 | 1.00 | reached |" in text
     assert "| the same, least of all models | at least 0.7 | 0.50 | **not reached** |" in text
+    assert "| largest error ÷ onnxruntime's, geometric mean | at most 1.0 | 0.25 | reached |" in text
     assert "| one | 2000.0 (1200.0–3600.0) | 3.00 (2.20–3.80) | 0.50 (0.50–1.70) | wrong | inductor | 25 % |" in text
     assert "two, inductor: failed: a | b" in text
     assert "one: 5 nodes on cpu, 2 nodes on reference" in text

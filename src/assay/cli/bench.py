@@ -298,6 +298,7 @@ def _show_all(report: CommandOutput, run: BenchRun) -> None:
     for what, key in {
         "cold compile ÷ inductor's": "cold_over_inductor",
         "warm start ÷ onnxruntime's": "warm_over_onnxruntime",
+        "largest error ÷ onnxruntime's": "error_over_onnxruntime",
     }.items():
         if facts[key] is not None:
             report.text(f"{what}: geometric mean {facts[key]:.2f}")

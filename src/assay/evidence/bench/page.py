@@ -68,6 +68,18 @@ def _asked(run: BenchRun) -> Iterator[str]:
             facts["warm_over_onnxruntime"],
             lambda x: x <= 1.5,
         ),
+        (
+            "largest error ÷ onnxruntime's, geometric mean",
+            "at most 1.0",
+            facts["error_over_onnxruntime"],
+            lambda x: x <= 1,
+        ),
+        (
+            "the same, most of all models",
+            "at most 1.5",
+            facts["most_error_over_onnxruntime"],
+            lambda x: x <= 1.5,
+        ),
     ]
     yield "| | asked for | found | |"
     yield "|---|---|---:|---|"

@@ -161,13 +161,13 @@ class BenchRun:
         return [found.middle for match in self.matches if (found := match.best_ratio)]
 
     def over(self, peer: str, what: str) -> list[float]:
-        """A figure of Assay's ÷ the same of a peer's, for each model that has both."""
+        """A figure of Assay's ÷ the same of a peer's, for each model for which both are known and not 0."""
         pairs = [
             (getattr(match.own, what), getattr(match.results[peer], what))
             for match in self.matches
             if match.own and peer in match.results
         ]
-        return [mine / theirs for mine, theirs in pairs if mine is not None and theirs]
+        return [mine / theirs for mine, theirs in pairs if mine and theirs]
 
     def summary(self) -> dict[str, Any]:
         """The figures over all models."""
@@ -179,6 +179,8 @@ class BenchRun:
             "least_of_best": min(best, default=None),
             "cold_over_inductor": geometric_mean(self.over("inductor", "cold")),
             "warm_over_onnxruntime": geometric_mean(self.over("onnxruntime", "warm")),
+            "error_over_onnxruntime": geometric_mean(errors := self.over("onnxruntime", "error")),
+            "most_error_over_onnxruntime": max(errors, default=None),
         }
 
 
