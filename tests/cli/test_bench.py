@@ -156,11 +156,12 @@ def result(model: str, name: str, turns: list[float], **more: Any) -> Result:
 
 def a_run() -> BenchRun:
     head = header(BenchSettings("cpu", ("eager", "inductor", "onnxruntime"), 2), "assay bench one two")
+    peer_errs = {"status": "wrong", "reason": "max abs 7", "warm": 0.25, "error": 4e-7}
     one = {
         SELF: result("one", SELF, [1.0, 2.0, 4.0], placed={"cpu": 5, "reference": 2}),
         "eager": result("one", "eager", [3.0, 8.0, 8.0]),
         "inductor": result("one", "inductor", [2.0, 1.0, 2.0], cold=8.0),
-        "onnxruntime": result("one", "onnxruntime", [0.1] * 3, status="wrong", reason="max abs 7", warm=0.25, error=4e-7),
+        "onnxruntime": result("one", "onnxruntime", [0.1] * 3, **peer_errs),
     }
     two = {
         SELF: result("two", SELF, [1.0, 1.0, 1.0], cold=1.0),
