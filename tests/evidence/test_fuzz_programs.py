@@ -23,6 +23,7 @@ from assay.evidence.fuzz.torch_program import ProgramInput, RandomProgram, State
 from assay.evidence.fuzz.torch_story import InParts
 from assay.evidence.fuzz.torch_verdict import TRACING_FAULTS, judge
 from assay.ops import CORE
+from assay.runtime.targets import probe_target
 
 
 def test_a_run_in_a_process_of_its_own_ends_quietly() -> None:
@@ -91,6 +92,31 @@ def test_what_eager_gives_for_nan_depends_on_where_it_lies() -> None:
 
 def test_the_rounding_of_a_sum_is_relative_to_its_terms() -> None:
     assert judged("torch.reciprocal(F.group_norm(x0, 4))", "torch.randn(2, 4, 5, 5)") == "pass"
+
+
+@pytest.fixture
+def card() -> str:
+    """The target whose floats have eight bits, as the judge must know."""
+    found = probe_target("ttnn")
+    if not found.present:
+        pytest.skip(found.reason)
+    return "ttnn"
+
+
+STEEP = ("torch.exp(x0 * 3.0)", "torch.sin(x0 * 4.0)", "torch.cumsum(x0, 0) - x0.sum(0)")
+
+
+@pytest.mark.parametrize("text", STEEP)
+def test_what_a_target_rounds_to_is_known_to_the_judge(card: str, text: str) -> None:
+    assert judged(text, "torch.randn(9, 7)", card, grad=False) == "pass"
+
+
+def test_a_wrong_op_shows_on_a_target_that_rounds(card: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Off by four times what such rounding is."""
+    right = CORE["exp"]
+    wrong = replace(right, reference=lambda x: right.reference(x) * np.float32(1 + 2**-4))
+    monkeypatch.setitem(CORE.table, "exp", wrong)
+    assert judged("torch.exp(x0)", "torch.randn(9, 7)", card, grad=False) == "wrong"
 
 
 OUT_OF_RANGE = "torch.zeros_like(F.nll_loss(F.log_softmax(x0, 1), torch.tensor([-1, 0]), ignore_index=0)) + x0.sum()"

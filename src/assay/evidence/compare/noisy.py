@@ -128,10 +128,12 @@ def _comparable(one: EdgeCall, two: EdgeCall) -> bool:
 
 
 class NoisyArithmetic(TorchDispatchMode):
-    """Moves every float that arithmetic gave by up to two units in the last place."""
+    """Moves every float that arithmetic gave by up to two units in the last place: those of its own dtype, or of a
+    `coarse` one that rounds to fewer digits."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, coarse: torch.dtype | None = None) -> None:
         cast(Any, super()).__init__()
+        self._least = 0.0 if coarse is None else torch.finfo(coarse).eps
         self._rng = random.Random(seed)
         self._generator = torch.Generator().manual_seed(seed)
         self._way = self._rng.choice((-1.0, 1.0, 0.0))
@@ -147,11 +149,17 @@ class NoisyArithmetic(TorchDispatchMode):
         return result
 
     def _move(self, tensor: torch.Tensor) -> None:
-        if any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True)):
+        if is_spread(tensor):
             return
         steps = torch.rand(tensor.shape, generator=self._generator, dtype=torch.float64) * 2 - 1
         steps = steps if self._way == 0 else steps.abs() * self._way
-        tensor.copy_((tensor.double() * (1 + steps * 2 * torch.finfo(tensor.dtype).eps)).to(tensor.dtype))
+        unit = max(torch.finfo(tensor.dtype).eps, self._least)
+        tensor.copy_((tensor.double() * (1 + steps * 2 * unit)).to(tensor.dtype))
+
+
+def is_spread(tensor: torch.Tensor) -> bool:
+    """Whether an element stands for several, so that it cannot be written."""
+    return any(stride == 0 and size > 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
 
 
 def _is_view(schema: Any) -> bool:

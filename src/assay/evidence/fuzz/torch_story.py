@@ -14,7 +14,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
-from assay.evidence.compare.noisy import EdgeCall, NoisyArithmetic, Seeing, named_arguments
+from assay.evidence.compare.noisy import EdgeCall, NoisyArithmetic, Seeing, is_spread, named_arguments
 from assay.evidence.fuzz.torch_plain import BEYOND_MEMORY, PLAIN
 from assay.evidence.fuzz.torch_program import RandomProgram, Turn, namespace
 from assay.evidence.opinfo.cases import in_f64
@@ -63,12 +63,25 @@ def _compiling(program: RandomProgram, backend: str, options: dict[str, Any] | N
     return lambda model: _torch.compile(model, backend=backend, options=options, dynamic=dynamic)
 
 
-def noisy_story(program: RandomProgram, seed: int | None) -> tuple[list[Seen], list[EdgeCall]]:
+def noisy_story(
+    program: RandomProgram, seed: int | None, coarse: torch.dtype | None = None
+) -> tuple[list[Seen], list[EdgeCall]]:
     """What eager does if every result of arithmetic and every term of a sum is off by a few units in the last place,
-    or with no seed as it is; and the calls of ops with an edge in it."""
-    noise = nullcontext() if seed is None else TermNoise(seed)
+    or with no seed as it is; and the calls of ops with an edge in it. Units are those of a `coarse` dtype, if one is
+    given; then arguments and state are off too, as if they had been rounded to it."""
+    if seed is None:
+        with Seeing() as seeing:
+            return _story(program, lambda model: model, PLAIN), seeing.calls
+    noise = TermNoise(seed, coarse)
     with Seeing() as seeing:
-        return _story(program, lambda model: model, PLAIN, noise), seeing.calls
+        if coarse is None:
+            return _story(program, lambda model: model, PLAIN, noise), seeing.calls
+        return _changed_story(program, noise.moved, noise), seeing.calls
+
+
+def rounded_story(program: RandomProgram, coarse: torch.dtype) -> list[Seen]:
+    """What eager does if arguments, state and every result are rounded to a coarse dtype."""
+    return _changed_story(program, partial(_rounded, coarse), Rounding(coarse))
 
 
 def wide_story(program: RandomProgram) -> list[Seen]:
@@ -84,12 +97,7 @@ def scattered_story(program: RandomProgram) -> list[Seen]:
     something else, so that what eager gives depends on where an element lies.
     """
 
-    def wrap(model: torch.nn.Module) -> torch.nn.Module:
-        for tensor in (*model.parameters(), *model.buffers()):
-            tensor.data = _scattered(tensor.data)
-        return model
-
-    return _story(program, wrap, PLAIN, given=lambda arguments: pytree.tree_map_only(torch.Tensor, _apart, arguments))
+    return _changed_story(program, _scattered)
 
 
 def unfused_story(program: RandomProgram) -> list[Seen]:
@@ -171,10 +179,6 @@ _PARTS: Mapping[str, Callable[..., Any]] = {
 """What an op gives if its parts are ops: a function of eager's result and the arguments by name."""
 
 
-def _apart(x: torch.Tensor) -> torch.Tensor:
-    return _scattered(x.detach()).requires_grad_(x.requires_grad)
-
-
 def _scattered(x: torch.Tensor) -> torch.Tensor:
     return x.new_empty((*x.shape, 2))[..., 0].copy_(x)
 
@@ -207,15 +211,35 @@ class TermNoise(NoisyArithmetic):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         summing = func.overloadpacket.__name__ in _SUMMING
-        given = pytree.tree_map_only(torch.Tensor, self._moved, args) if summing else args
+        given = pytree.tree_map_only(torch.Tensor, self.moved, args) if summing else args
         return super().__torch_dispatch__(func, types, given, kwargs)
 
-    def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
+    def moved(self, tensor: torch.Tensor) -> torch.Tensor:
+        """The tensor with noise."""
         if not tensor.is_floating_point() or not tensor.numel():
             return tensor
         copy = tensor.clone()
         self._move(copy)
         return copy
+
+
+class Rounding(TorchDispatchMode):
+    """Rounds every float that an op gives to a coarse dtype."""
+
+    def __init__(self, coarse: torch.dtype) -> None:
+        cast(Any, super()).__init__()
+        self._coarse = coarse
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for leaf in pytree.tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and not is_spread(leaf):
+                leaf.copy_(_rounded(self._coarse, leaf))
+        return result
+
+
+def _rounded(coarse: torch.dtype, x: torch.Tensor) -> torch.Tensor:
+    return x.to(coarse).to(x.dtype) if x.is_floating_point() else x
 
 
 class Widening(TorchFunctionMode):
@@ -228,6 +252,24 @@ class Widening(TorchFunctionMode):
 
 def _widened(x: torch.Tensor) -> torch.Tensor:
     return x.double() if x.is_floating_point() and x.dtype is not torch.float64 else x
+
+
+def _changed_story(
+    program: RandomProgram,
+    change: Callable[[torch.Tensor], torch.Tensor],
+    mode: AbstractContextManager[Any] | None = None,
+) -> list[Seen]:
+    """What eager does if the state and every argument are changed first."""
+
+    def wrap(model: torch.nn.Module) -> torch.nn.Module:
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.data = change(tensor.data)
+        return model
+
+    def changed(x: torch.Tensor) -> torch.Tensor:
+        return change(x.detach()).requires_grad_(x.requires_grad)
+
+    return _story(program, wrap, PLAIN, mode, lambda arguments: pytree.tree_map_only(torch.Tensor, changed, arguments))
 
 
 def _story(

@@ -16,6 +16,7 @@ from assay.evidence.fuzz.torch_story import (
     compiled_story,
     eager_story,
     noisy_story,
+    rounded_story,
     scattered_story,
     traced_story,
     unfused_story,
@@ -24,6 +25,9 @@ from assay.evidence.fuzz.torch_story import (
 from assay.evidence.opinfo.unit import reason_of
 from assay.evidence.opinfo.verdicts import CallOutcome, allowed, difference, no_farther
 from assay.frontends.torch.private.dynamo import counters
+from assay.frontends.torch.types import torch_dtype
+from assay.limits import DEFAULT
+from assay.runtime.targets import make_chain
 
 _LEAST = (1e-5, 2e-6)
 """(relative, absolute): what a few float32 ops may differ by without further questions."""
@@ -69,7 +73,7 @@ def judge(program: RandomProgram, target: str, expected: Sequence[Seen] | None =
     wanted = eager_story(program) if expected is None else expected
     counters.clear()
     mine = compiled_story(program, "assay", {"target": target, "cache": False})
-    found = compared(program, mine, wanted)
+    found = compared(program, mine, wanted, coarse=_rounds_to(target))
     if found is None:
         return JudgedProgram("pass" if counters["stats"]["unique_graphs"] else "no graph")
     if found.kind == KINK:
@@ -82,6 +86,12 @@ def judge(program: RandomProgram, target: str, expected: Sequence[Seen] | None =
     if found.kind != "error" or error is None:
         return JudgedProgram("wrong", found)
     return JudgedProgram("error", found, not isinstance(_cause(error), AssayError))
+
+
+def _rounds_to(target: str) -> torch.dtype | None:
+    """The dtype that a target rounds floats to, if that is narrower than what programs state."""
+    narrow = make_chain(target, "exact", DEFAULT)[0].traits.rounds_to
+    return None if narrow is None else torch_dtype(narrow)
 
 
 def _cause(error: Exception) -> Any:
@@ -112,16 +122,22 @@ def _same_fault(program: RandomProgram, mine: Sequence[Seen], peer: Sequence[See
 
 
 def compared(
-    program: RandomProgram, mine: Sequence[Seen], theirs: Sequence[Seen], *, noisy: bool = True
+    program: RandomProgram,
+    mine: Sequence[Seen],
+    theirs: Sequence[Seen],
+    *,
+    noisy: bool = True,
+    coarse: torch.dtype | None = None,
 ) -> Difference | None:
-    """The first difference between two stories; a kink only if there is no other."""
+    """The first difference between two stories; a kink only if there is no other. If the first one's floats are
+    rounded to a coarse dtype, so is what noise there is."""
     kinks: list[Difference] = []
     for turn, (first, second) in enumerate(zip(mine, theirs, strict=False)):
         found = _differing(first, second)
         if found is None:
             continue
         kind, message = found
-        explained = _rounding(program, turn, first, second) if kind == "values" and noisy else None
+        explained = _rounding(program, turn, first, second, coarse) if kind == "values" and noisy else None
         if explained is None:
             return Difference(turn, kind, message)
         kinks += [Difference(turn, KINK, explained)] if explained else []
@@ -164,7 +180,7 @@ def _strides(mine: Seen, theirs: Seen) -> tuple[str, str] | None:
 # --- rounding
 
 
-def _rounding(program: RandomProgram, turn: int, mine: Seen, theirs: Seen) -> str | None:
+def _rounding(program: RandomProgram, turn: int, mine: Seen, theirs: Seen, coarse: torch.dtype | None) -> str | None:
     """None if f64, or eager with noise in every op, with its elements apart or with attention in parts, does not say
     that eager itself might as well have given this.
 
@@ -180,15 +196,14 @@ def _rounding(program: RandomProgram, turn: int, mine: Seen, theirs: Seen) -> st
     if len(unfused) > turn and unfused[turn].error is None and _same_values(mine.outcome, unfused[turn].outcome):
         return ""
     plain = noisy_story(program, None)[1]
-    runs = [noisy_story(program, seed) for seed in range(_NOISY)]
+    runs = [noisy_story(program, seed, coarse) for seed in range(_NOISY)]
     flipped = flips(plain, [calls for _, calls in runs])
     moved = {
         index: run[turn].outcome for index, (run, _) in enumerate(runs) if len(run) > turn and run[turn].error is None
     }
     smooth = [outcome for index, outcome in moved.items() if not flipped[index]]
-    apart = scattered_story(program)
-    if len(apart) > turn and apart[turn].error is None:
-        smooth.append(apart[turn].outcome)
+    others = [scattered_story(program), *([] if coarse is None else [rounded_story(program, coarse)])]
+    smooth += [story[turn].outcome for story in others if len(story) > turn and story[turn].error is None]
     if smooth and _within(mine.outcome, theirs.outcome, smooth):
         return ""
     if not moved or not _within(mine.outcome, theirs.outcome, list(moved.values())):
