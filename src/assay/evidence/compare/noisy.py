@@ -64,6 +64,28 @@ _EXACT = frozenset(
 )
 """Ops that move or choose numbers and never round."""
 
+_SUMMING = frozenset(
+    (
+        *(
+            "sum",
+            "mean",
+            "nansum",
+            "cumsum",
+            "logcumsumexp",
+            "var",
+            "std",
+            "var_mean",
+            "std_mean",
+            "linalg_vector_norm",
+        ),
+        *("mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "dot", "vdot", "convolution", "convolution_backward"),
+        *("native_group_norm", "native_layer_norm", "native_batch_norm", "_native_batch_norm_legit"),
+        *("native_group_norm_backward", "native_layer_norm_backward", "native_batch_norm_backward"),
+        *("_native_batch_norm_legit_no_training", "_native_batch_norm_legit_functional", "_fused_rms_norm"),
+    )
+)
+"""Ops that sum: their rounding is relative to the terms, not to what terms of both signs leave."""
+
 
 class EdgeCall(NamedTuple):
     """A call of an op with an edge, with its arguments by name: tensors as f64 arrays, everything else as it is."""
@@ -128,8 +150,8 @@ def _comparable(one: EdgeCall, two: EdgeCall) -> bool:
 
 
 class NoisyArithmetic(TorchDispatchMode):
-    """Moves every float that arithmetic gave by up to two units in the last place: those of its own dtype, or of a
-    `coarse` one that rounds to fewer digits."""
+    """Moves every float that arithmetic gave, and every term of a sum, by up to two units in the last place: those of
+    its own dtype, or of a `coarse` one that rounds to fewer digits."""
 
     def __init__(self, seed: int, coarse: torch.dtype | None = None) -> None:
         cast(Any, super()).__init__()
@@ -139,14 +161,31 @@ class NoisyArithmetic(TorchDispatchMode):
         self._way = self._rng.choice((-1.0, 1.0, 0.0))
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
         schema = schema_of(func)
+        result = func(*self._terms(func.overloadpacket.__name__, schema, args), **(kwargs or {}))
         if func.overloadpacket.__name__ in _EXACT or _is_view(schema) or not _has_floats(args):
             return result
         for leaf in pytree.tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() and leaf.numel():
                 self._move(leaf)
         return result
+
+    def moved(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy of the tensor with noise; what holds no floats as it is."""
+        if not tensor.is_floating_point() or not tensor.numel():
+            return tensor
+        copy = tensor.clone()
+        self._move(copy)
+        return copy
+
+    def _terms(self, op: str, schema: Any, args: Sequence[Any]) -> Sequence[Any]:
+        """The arguments of an op, moved if it adds them up; what it writes to stays in its place."""
+        if op not in _SUMMING:
+            return args
+        return [
+            arg if each.alias_info is not None else pytree.tree_map_only(torch.Tensor, self.moved, arg)
+            for each, arg in zip(schema.arguments, args, strict=False)
+        ]
 
     def _move(self, tensor: torch.Tensor) -> None:
         if is_spread(tensor):

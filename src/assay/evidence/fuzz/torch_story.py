@@ -72,7 +72,7 @@ def noisy_story(
     if seed is None:
         with Seeing() as seeing:
             return _story(program, lambda model: model, PLAIN), seeing.calls
-    noise = TermNoise(seed, coarse)
+    noise = NoisyArithmetic(seed, coarse)
     with Seeing() as seeing:
         if coarse is None:
             return _story(program, lambda model: model, PLAIN, noise), seeing.calls
@@ -181,46 +181,6 @@ _PARTS: Mapping[str, Callable[..., Any]] = {
 
 def _scattered(x: torch.Tensor) -> torch.Tensor:
     return x.new_empty((*x.shape, 2))[..., 0].copy_(x)
-
-
-_SUMMING = frozenset(
-    (
-        *(
-            "sum",
-            "mean",
-            "nansum",
-            "cumsum",
-            "logcumsumexp",
-            "var",
-            "std",
-            "var_mean",
-            "std_mean",
-            "linalg_vector_norm",
-        ),
-        *("mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "dot", "vdot", "convolution", "convolution_backward"),
-        *("native_group_norm", "native_layer_norm", "native_batch_norm", "_native_batch_norm_legit"),
-        *("native_group_norm_backward", "native_layer_norm_backward", "native_batch_norm_backward"),
-        *("_native_batch_norm_legit_no_training", "_native_batch_norm_legit_functional", "_fused_rms_norm"),
-    )
-)
-"""Ops that sum: their rounding is relative to the terms, not to what terms of both signs leave."""
-
-
-class TermNoise(NoisyArithmetic):
-    """Noise that moves what sums are made of too."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        summing = func.overloadpacket.__name__ in _SUMMING
-        given = pytree.tree_map_only(torch.Tensor, self.moved, args) if summing else args
-        return super().__torch_dispatch__(func, types, given, kwargs)
-
-    def moved(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor with noise."""
-        if not tensor.is_floating_point() or not tensor.numel():
-            return tensor
-        copy = tensor.clone()
-        self._move(copy)
-        return copy
 
 
 class Rounding(TorchDispatchMode):
