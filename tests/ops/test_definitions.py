@@ -12,7 +12,7 @@ from ops.cases import OPS, allowed, outcome, samples, told
 from ops.knowledge import View, admits, holds, symbolic_views, views
 
 from assay.evidence.compare.arrays import closeness, epsilon
-from assay.ir.dtypes import DType
+from assay.ir.dtypes import DType, f32
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Origin
 from assay.ir.types import TensorType
@@ -33,6 +33,19 @@ COMPOSITES = [definition for definition in OPS if not definition.is_milli]
 
 def by_name(definition: OpDef) -> str:
     return definition.name
+
+
+def by_element(definition: OpDef, sample: Sample) -> bool:
+    """Whether an op makes of each f32, or of each pair of them, one, whatever stands beside it."""
+    if "axis" in sample.attrs or not 1 <= len(sample.inputs) <= 2:
+        return False
+    if any(each is None or each.dtype != np.float32 for each in sample.inputs):
+        return False
+    line = [Fact(TensorType(f32, (64,)))] * len(sample.inputs)
+    try:
+        return list(definition.infer(line, complete_attrs(definition, sample.attrs))) == [TensorType(f32, (64,))]
+    except ValueError:  # it wants more axes
+        return False
 
 
 # --- rules
@@ -121,6 +134,32 @@ def test_decomposition_works_when_dims_are_symbols(definition: OpDef) -> None:
         for level in ("ranks", "dtypes") if dtype in one_of_each_kind else ():
             agree(definition, dtype, sample, decomposed(definition, sample, levels[level]))
     assert "; ".join(sorted(waits)) == NEED_FACTS.get(definition.name, "")
+
+
+NUMBERS = np.array([-0.0, 0.0, -1, 1, -2, 2, -0.5, 0.5], np.float32)
+PAIRS = np.stack(np.meshgrid(NUMBERS, NUMBERS)).reshape(2, -1)
+
+
+def test_parts_give_zeros_the_signs_of_the_reference() -> None:
+    tried, wrong = 0, dict[str, Any]()
+    for definition in COMPOSITES:
+        first = next((sample for dtype, sample, _ in samples(definition) if dtype is f32), None)
+        if first is None or not by_element(definition, first):
+            continue
+        tried += 1
+        given = tuple(PAIRS[: len(first.inputs)])
+        b = Builder(decomposed=True)
+        inputs = [b.input(TensorType(f32, each.shape)) for each in given]
+        graph = b.finish(definition.name, inputs, b.emit(definition.name, *inputs, **first.attrs))
+        (found,), (right,) = (
+            ReferenceTarget().compile(graph).run(given),
+            outcome(definition, Sample(given, first.attrs)),
+        )
+        places = (found == 0) & (right == 0) & (np.signbit(found) != np.signbit(right))
+        if places.any():
+            wrong[definition.name] = [each[places] for each in given]
+    assert tried > 30
+    assert not wrong, wrong
 
 
 def decomposed(definition: OpDef, sample: Sample, view: View) -> Graph:

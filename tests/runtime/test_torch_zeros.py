@@ -14,6 +14,8 @@ from torch.nn import functional as F  # noqa: N812
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.opinfo.core import BinaryUfuncInfo, UnaryUfuncInfo
 
+from assay.runtime.targets import probe_target
+
 NUMBERS = torch.tensor([-0.0, 0.0, -1.0, 1.0, -2.0, 2.0, -0.5, 0.5])
 PAIRS = torch.cartesian_prod(NUMBERS, NUMBERS)
 
@@ -99,8 +101,10 @@ def test_zeros_have_the_signs_of_eager(target_name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", ["reference", "cpu"])
+@pytest.mark.parametrize("target", ["reference", "cpu", "vulkan"])
 def test_zeros_of_all_functions_have_the_signs_of_eager(target: str) -> None:
+    if not (probe := probe_target(target)).present:
+        pytest.skip(probe.reason)
     tried, wrong = 0, dict[str, Any]()
     for name, function in functions().items():
         with suppress(Unsupported):

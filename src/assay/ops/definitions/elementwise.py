@@ -285,7 +285,8 @@ def where(condition: Array, x: Array, y: Array) -> Array:
 
 
 def _sign(b: Builder, x: Any) -> Any:
-    above = b.where(b.lt(0, x), 1, x)
+    rest = b.add(x, 0.0) if b.dtype(x).is_float else x
+    above = b.where(b.lt(0, x), 1, rest)
     return above if b.dtype(x).kind == "uint" else b.where(b.lt(x, 0), -1, above)
 
 
@@ -336,8 +337,7 @@ def _acos(b: Builder, x: Any) -> Any:
 
 def _fmod(b: Builder, x: Any, y: Any) -> Any:
     if b.dtype(x).is_float:
-        size = b.mod(b.abs(x), b.abs(y))
-        return b.where(b.lt(x, 0), b.neg(size), size)
+        return b.copysign(b.mod(b.abs(x), b.abs(y)), x)
     floored = b.mod(x, y)
     differs = b.bit_and(b.ne(floored, 0), b.bit_xor(b.lt(x, 0), b.lt(y, 0)))
     return b.where(differs, b.sub(floored, y), floored)

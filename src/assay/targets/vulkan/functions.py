@@ -339,8 +339,8 @@ def _wave(x: ShaderValue, ahead: int) -> ShaderValue:
 
 
 def sin(x: ShaderValue) -> ShaderValue:
-    """The sine."""
-    return _wave(x, 0)
+    """The sine, that of −0 being −0."""
+    return x.shader.select(x.equals(0.0), x, _wave(x, 0))
 
 
 def cos(x: ShaderValue) -> ShaderValue:
