@@ -4,7 +4,14 @@ Prints the first run of a block of a transformer, for which drivers may have kep
 MESA_SHADER_CACHE_DISABLE=true, Mesa's start anew. Then each workload runs in turns on all targets, after its results
 were compared: medians and the least disturbed rounds, and the seconds of all cores that such a round took, which a busy
 machine changes least. Last, what the host spends on handing in a run, and on recording a dispatch: for memory that lies
-elsewhere, and of a size that it meets for the first time. Where there is no device, it says why.
+elsewhere, and of a size that it meets for the first time. At last the same ONNX models run beside other engines on
+Vulkan, each in a process of its own, its results compared with PyTorch's; a ratio above 1 says that Assay is faster.
+Where there is no device, or no such engine, it says why.
+
+    python bench/vulkan.py [--case CASE ...] [--rounds N] [--python PATH]
+
+`PATH` is an interpreter that has the other engines. They come by
+`pip install iree-base-compiler iree-base-runtime ncnn tinygrad dawn-python wgpu onnx` and `pip install --no-deps pnnx`.
 """
 
 from __future__ import annotations
@@ -16,6 +23,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+from peers import shaders
+from peers.contests import OURS, Contest, Entry, options_of, run_contests
 
 from assay.ir.dims import symbol
 from assay.ir.dtypes import f32
@@ -33,6 +42,14 @@ from assay.targets.vulkan.device import open_device
 
 ROUNDS = 7
 TARGETS = ("vulkan", "cpu", "reference")
+CONTESTS = {"engines": Contest(shaders.materials, shaders.cases)}
+ENTRIES = (
+    Entry("engines", OURS, "shaders.py:assay"),
+    Entry("engines", "IREE", "shaders.py:iree", "iree.compiler"),
+    Entry("engines", "ncnn", "shaders.py:ncnn", "ncnn"),
+    Entry("engines", "tinygrad", "shaders.py:tinygrad", "tinygrad"),
+    Entry("engines", "wgpu", "shaders.py:wgpu", "wgpu"),
+)
 
 
 class Workload(NamedTuple):
@@ -175,6 +192,7 @@ def host_costs(count: int = 100) -> None:
 
 def main() -> None:
     """Measure and print."""
+    options = options_of(__doc__, CONTESTS)
     probe = make_target("vulkan", "exact", DEFAULT).probe()
     if not probe.present:
         print(f"vulkan: {probe.reason}")
@@ -186,6 +204,7 @@ def main() -> None:
     for workload in (product(512), product(1024), perceptron(), block(), convolutions()):
         compare(workload)
     host_costs()
+    run_contests(options, CONTESTS, ENTRIES)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""Services of bench/jobs.py: one file for each contest, one function for each engine, which imports it when called."""
+"""Contests with other engines: one file for each, one function for each engine, which imports it when called."""
