@@ -233,6 +233,11 @@ def test_explain_names_every_node_and_where_it_runs() -> None:
     assert lines[-1] == f"{len(found.nodes)} nodes in 1 segment: {len(found.nodes)} on reference"
 
 
+def test_explain_counts_one_as_one() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[n] x) => (float[n] y) { y = Exp (x) }"""
+    assert str(session(text).explain()).splitlines()[-1] == "1 node in 1 segment: 1 on reference"
+
+
 def test_explain_looks_into_bodies() -> None:
     ops = {(n.name, n.op) for n in session(BRANCH).explain().nodes}
     assert {("y", "branch"), ("t", "exp"), ("e", "neg")} <= ops

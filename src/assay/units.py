@@ -14,6 +14,11 @@ def size(count: float) -> str:
     return f"{count:.1f} GiB"
 
 
+def counted(count: int, what: str) -> str:
+    """So many of something: `1 node`, `2 nodes`."""
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 _UNITS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3, "ki": 1 << 10, "mi": 1 << 20, "gi": 1 << 30}
 
 

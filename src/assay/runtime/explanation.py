@@ -11,6 +11,7 @@ from assay.ir.types import TensorType
 from assay.runtime.partition import Plan, waiting
 from assay.runtime.placement import Placement, Refusal
 from assay.targets.base import ProgramNote
+from assay.units import counted
 
 _INSIDE = "inside of "
 
@@ -49,8 +50,7 @@ class Explanation:
     def _totals(self) -> Iterator[str]:
         counts = Counter(node.target for node in self.nodes)
         places = ", ".join(f"{count} on {target}" for target, count in counts.most_common())
-        segments = "1 segment" if self.segments == 1 else f"{self.segments} segments"
-        yield f"{len(self.nodes)} nodes in {segments}: {places or 'none'}"
+        yield f"{counted(len(self.nodes), 'node')} in {counted(self.segments, 'segment')}: {places or 'none'}"
 
     def _elsewhere(self) -> Iterator[str]:
         """The reasons why nodes run elsewhere, the one that keeps most of them first."""
