@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from programs import placed_on
+from programs import compiled_on, placed_on
 
 from assay.evidence.compare.arrays import epsilon
 from assay.ir import dtypes
@@ -116,6 +116,27 @@ def test_narrower_vector_units_give_the_same(dtype: DType) -> None:
         test_products_read_weights_as_they_lie(dtype, rows, turned)
     for name in CONVOLUTIONS:
         test_convolutions_read_weights_as_they_lie(name, dtype)
+
+
+@pytest.mark.usefixtures("vector_unit")
+@pytest.mark.parametrize("vector_unit", ["", "-mno-avx512f", "-mno-avx"], indirect=True)
+def test_columns_are_the_same_in_whatever_company() -> None:
+    """A few rows take many columns at once, then half as many, and so on: each sum is the same, bit for bit."""
+    rng = np.random.default_rng(5)
+    w = numbers(rng, dtypes.f32, 300, 250)
+    given = {rows: numbers(rng, dtypes.f32, rows, 300) for rows in (1, 2, 5, 7)}
+
+    def product(columns: int) -> dict[int, Array]:
+        b = Builder()
+        x = b.input(TensorType(dtypes.f32, (symbol("n"), 300)))
+        program = compiled_on(CPU, b.finish("product", [x], [b.matmul(x, b.constant(w[:, :columns]))]))
+        assert [node.op for node in program.plan.graph.nodes] == ["cpu.matmul_panels"]
+        return {rows: program.run([array])[0] for rows, array in given.items()}
+
+    whole = product(250)
+    for columns in (1, 15, 16, 17, 31, 32, 40, 48, 64, 72, 80, 112, 128, 144, 168, 208, 224, 240):
+        for rows, found in product(columns).items():
+            np.testing.assert_array_equal(found, whole[rows][:, :columns], f"{rows} rows, {columns} columns")
 
 
 # ---- sums are made of shorter sums --------------------------------------------------------------------------------

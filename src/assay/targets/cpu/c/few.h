@@ -50,13 +50,6 @@ typedef struct {
 #endif
 } dots;
 
-/* Keep a vector in its register: else compilers read it again for every use. */
-#if defined(__x86_64__) && defined(__GNUC__)
-#define HOLD(x) __asm__("" : "+v"(x))
-#else
-#define HOLD(x) (void)(x)
-#endif
-
 /* The sum of all lanes: halves are added to each other until one lane is left. */
 ALWAYS ACC total(vec x) {
   typedef __typeof__((vec){0} > (vec){0}) places;

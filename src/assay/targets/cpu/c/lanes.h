@@ -24,4 +24,11 @@
 typedef ACC vec __attribute__((vector_size(VECTOR_BYTES)));
 typedef ACC loose __attribute__((vector_size(VECTOR_BYTES), aligned(sizeof(ACC)), may_alias)); /* anywhere */
 enum { WIDTH = LANES(ACC), PANEL = 64 / sizeof(ACC), PARTS = PANEL / WIDTH };
+
+/* Keep a vector in its register: else compilers read it again for every use. */
+#if defined(__x86_64__) && defined(__GNUC__)
+#define HOLD(x) __asm__("" : "+v"(x))
+#else
+#define HOLD(x) (void)(x)
+#endif
 #endif

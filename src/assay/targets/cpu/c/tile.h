@@ -23,11 +23,13 @@ ALWAYS int64_t panels_for(int64_t rows) {
   return rows == 1 ? MOST : rows <= ROWS / 2 ? MAX(MOST / 2, PANELS) : PANELS;
 }
 
-/* How many of `columns` columns to take next. */
+/* How many of `columns` columns to take next: as many panels as the registers hold, or half of them, or a quarter, down
+   to one. */
 ALWAYS int64_t next_columns(int64_t rows, int64_t columns) {
-  const int64_t most = panels_for(rows) * PANEL;
   if (PARTS == 2 && rows > ROWS / 2 && columns == PANEL + WIDTH) return columns;
-  return columns >= most ? most : MIN(columns, PANEL);
+  int64_t some = panels_for(rows);
+  while (some > 1 && columns < some * PANEL) some /= 2;
+  return MIN(columns, some * PANEL);
 }
 
 /* How many of `rows` rows to take next: all that the registers hold, but so that no tile of very few rows is
@@ -87,6 +89,7 @@ ALWAYS void tile(const product *p, int64_t first, ACC *c, int64_t c_step, const 
         vec right[MOST * PARTS];
         EACH_VECTOR right[v] = *(const loose *)(b + v / PARTS * next_panel + v % PARTS * WIDTH);
         EACH_ROW EACH_VECTOR sum[i][v] += a[i][k] * right[v];
+        if (rows * width == 1) HOLD(sum[0][0]); /* GCC for Zen does not fuse what it sees to be a single chain */
       }
       EACH_ROW a[i] += n;
     }
@@ -109,11 +112,11 @@ ALWAYS void tile(const product *p, int64_t first, ACC *c, int64_t c_step, const 
 static void some_rows(const product *p, int64_t first, int64_t rows, int64_t width, ACC *c, int64_t c_step) {
   switch (rows * 32 + width) {
 #if defined(__AVX512F__)
-    TILES_12(1) TILES_12(2) TILE(2, 4) TILE(3, 4) TILE(4, 4) TILE(5, 4) TILE(6, 4) TILE(1, 8)
+    TILES_12(1) TILES_12(2) TILE(2, 4) TILE(3, 4) TILE(4, 4) TILE(5, 4) TILE(6, 4) TILE(1, 4) TILE(1, 8)
 #elif defined(__AVX__)
-    TILES_6(1) TILES_6(2) TILES_3(3) TILE(4, 3) TILE(2, 4) TILE(3, 4) TILE(1, 8)
+    TILES_6(1) TILES_6(2) TILES_3(3) TILE(4, 3) TILE(2, 4) TILE(3, 4) TILE(1, 4) TILE(1, 8)
 #elif defined(__ARM_NEON)
-    TILES_6(4) TILE(2, 8) TILE(3, 8) TILE(1, 16)
+    TILES_6(4) TILE(2, 8) TILE(3, 8) TILE(1, 8) TILE(1, 16)
 #else
     TILES_3(4) TILE(1, 8)
 #endif
