@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from typing import Any, Literal, TypeGuard, cast
 
@@ -111,8 +112,23 @@ def is_array(value: object) -> TypeGuard[Array]:
     return isinstance(value, np.ndarray)
 
 
+_pointer = ctypes.c_void_p.from_address
+_ELEMENTS = object.__basicsize__
+"""Where an array object holds the address of its elements: the first field of `PyArrayObject`, in NumPy's C API."""
+
+
+def _has_elements_there() -> bool:
+    array = np.zeros(3, np.uint8)[1:]
+    return _pointer(id(array) + _ELEMENTS).value == array.__array_interface__["data"][0]
+
+
+_IS_PLAIN = _has_elements_there()
+
+
 def address(array: Array) -> int:
-    """Where an array lies in memory."""
+    """Where an array lies in memory. Every run asks for some; NumPy's own answer takes ten times as long."""
+    if _IS_PLAIN and is_array(array):
+        return _pointer(id(array) + _ELEMENTS).value or 0
     return array.__array_interface__["data"][0]
 
 

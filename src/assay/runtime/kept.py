@@ -19,7 +19,7 @@ from assay.ir import dtypes
 from assay.ir.dtypes import Array, address, read_only
 from assay.ir.graph import Graph, Value
 from assay.ir.parser import parse_type
-from assay.runtime.feeds import check_feeds, continuable
+from assay.runtime.feeds import FeedCheck, continuable
 from assay.runtime.results import handed_out
 from assay.targets.budget import Budget
 from assay.targets.cpu.kept_code import KINDS, as_table, from_table
@@ -44,13 +44,14 @@ class KeptProgram:
     def __init__(self, interface: Graph, reads: Sequence[int], writes: Sequence[int], code: NativeExecutable) -> None:
         """`reads` are the places of the inputs that the code takes, `writes` those of its results that are outputs."""
         self.interface, self._reads, self._writes, self.code = interface, reads, writes, code
+        self._check = FeedCheck(interface)
         results = {result: at for at, result in enumerate(writes)}
         self._continued = {reads[source]: results[result] for source, result in code.continued.items()}
 
     def run(self, feeds: Mapping[str, Any], *, keep: Collection[str] = (), budget: Budget | None = None) -> Any:
         """The outputs by name, as `Session.run` gives them."""
         graph = self.interface
-        given: Sequence[Any] = check_feeds(graph, feeds)
+        given: Sequence[Any] = self._check(feeds)
         if keep:
             given = continuable(graph, self._continued, given, keep, feeds)
         allowance = None if budget is None else budget.begin()

@@ -15,7 +15,7 @@ from assay.ir.graph import Graph, Node, Value, named_values
 from assay.ir.types import TensorType
 from assay.runtime.device_tensors import run_shapes
 from assay.runtime.explanation import Explanation, explained_nodes, op_name
-from assay.runtime.feeds import check_feeds, continuable, place_of
+from assay.runtime.feeds import FeedCheck, continuable, place_of
 from assay.runtime.options import SessionOptions as SessionOptions
 from assay.runtime.options import options_from
 from assay.runtime.partition import transferred_bytes
@@ -125,6 +125,7 @@ class Session:
         self._latest: Runnable = self._model.general.program
         self._taken: tuple[int | None, Ledger | None] = None, None
         """The memory and the transfers of the latest run."""
+        self._check = FeedCheck(graph)
         self._kept_state = _kept_outputs(graph, self.memory, self._model.deciding)
         self._unoptimized: Program | None = None
         self._lock = threading.Lock()
@@ -286,7 +287,7 @@ class Session:
         return self._taken[0]
 
     def _given(self, feeds: Mapping[str, Any]) -> list[Any]:
-        return check_feeds(self.source, {**self.state, **feeds})
+        return self._check({**self.state, **feeds} if self.memory.initial else feeds)
 
     def _results(
         self,
@@ -324,7 +325,7 @@ class Session:
         """The outputs of a run that leaves new content in the state and in inputs that were fed. State that a device
         has made stays there."""
         places = {name: place_of(name, feeds) for name in self.memory.renewals.values() if name not in self.state}
-        given = check_feeds(self.source, {**self.state.where_it_is(), **feeds})
+        given = self._check({**self.state.where_it_is(), **feeds})
         by_name = self._results(given, budget, observer, self._kept_state)
         for output, name in self.memory.renewals.items():
             content = by_name.pop(output)

@@ -44,7 +44,10 @@ class Inputs:
 
     def addresses(self, inputs: Sequence[Any]) -> list[int]:
         """The addresses of dense inputs."""
-        kinds, addresses = self._kinds(inputs), [0] * len(inputs)
+        kinds = self._kinds(inputs)
+        if not kinds.tensors:
+            return [address(array) if array.size else 0 for array in inputs]
+        addresses = [0] * len(inputs)
         for at in kinds.arrays:
             if inputs[at].size:
                 addresses[at] = address(inputs[at])

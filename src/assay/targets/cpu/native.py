@@ -125,7 +125,7 @@ class NativeExecutable:
         """
         bound = len(inputs) < len(self._given)
         given = self._with_given(inputs) if bound else list(inputs)
-        symbols = tuple(given[index].shape[axis] for index, axis in self.code.sources)
+        symbols = tuple([given[index].shape[axis] for index, axis in self.code.sources])
         extent = self._extent(given, symbols, observer)
         dense = self._inputs.dense([given[at] for at in self._open] if bound else given)
         arrays = self._with_given(dense) if bound else dense
