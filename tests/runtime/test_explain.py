@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._dynamo import config as dynamo_config
 from torch._dynamo import utils as dynamo_utils
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.utils import make_boxed_func
@@ -274,6 +275,29 @@ def test_functions_that_torch_does_not_compile_at_all_are_told() -> None:
     assert "LSTM" in found.reason
     assert any("allow_rnn" in hint for hint in found.hints)
     assert "Recurrent.forward runs eagerly as a whole" in str(explanation)
+
+
+def test_functions_are_told_that_were_left_before() -> None:
+    """Dynamo remembers for everybody what it leaves to eager."""
+    model, x = Recurrent(), torch.randn(2, 3, 4)
+    torch.compile(model, backend="assay")(x)
+    first = told(model, x)
+    assert [each.left for each in first.breaks] == ["Recurrent.forward"]
+    assert told(model, x) == first
+
+
+def test_functions_that_were_told_to_be_left_can_be_compiled() -> None:
+    model, x = Recurrent(), torch.randn(2, 3, 4)
+    assert told(model, x).graphs == ()
+    graphs: list[torch.fx.GraphModule] = []
+
+    def keep(module: torch.fx.GraphModule, inputs: Any) -> Any:
+        graphs.append(module)
+        return module.forward
+
+    with dynamo_config.patch(allow_rnn=True):
+        torch.compile(model, backend=keep)(x)
+    assert graphs
 
 
 def test_a_layer_by_itself_is_told_once() -> None:

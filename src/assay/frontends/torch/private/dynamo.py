@@ -123,6 +123,8 @@ def own_region(
     region = Region(made(model))
     frames: Any = inner._torchdynamo_orig_backend
     frames._inner_convert = _Telling(frames._inner_convert, region.left)
+    with compiling():
+        _offer_what_was_left()
     try:
         with cast(Any, config).patch(automatic_dynamic_local_pgo=False, automatic_dynamic_remote_pgo=False):
             yield region
@@ -188,6 +190,15 @@ def _bytecode_hook(hook: Callable[[CodeType, CodeType], None]) -> Generator[None
         yield
     finally:
         handle.remove()
+
+
+def _offer_what_was_left() -> None:
+    """Have dynamo look again at functions that it left to eager: it remembers these for all who compile, and would tell
+    the others neither that it does nor why. Needs the lock."""
+    for reference in _FRAMES.input_codes.seen:
+        code = reference()
+        if code is not None and not _debug_get_cache_entry_list(code):
+            set_code_exec_strategy(code, _FrameExecStrategy(_FrameAction.DEFAULT, _FrameAction.DEFAULT))
 
 
 def _forget(code: CodeType, region: int) -> None:
