@@ -139,6 +139,27 @@ def test_columns_are_the_same_in_whatever_company() -> None:
             np.testing.assert_array_equal(found, whole[rows][:, :columns], f"{rows} rows, {columns} columns")
 
 
+@pytest.mark.usefixtures("vector_unit")
+@pytest.mark.parametrize("vector_unit", ["", "-mno-avx512f", "-mno-avx"], indirect=True)
+@pytest.mark.parametrize("dtype", [dtypes.f32, dtypes.f64, dtypes.i32, dtypes.u8], ids=lambda dtype: dtype.name)
+@pytest.mark.parametrize("fixed", [True, False])
+def test_one_row_is_the_same_beside_another(dtype: DType, fixed: bool) -> None:
+    """A matrix whose rows lie in one stretch each is read in another way for one row; its sums are the same."""
+    rng = np.random.default_rng(6)
+
+    def product(x: Array, w: Array) -> Array:
+        b = Builder()
+        rows: Dim = x.shape[0] if fixed else symbol("n")
+        left, right = b.input(TensorType(dtype, (rows, x.shape[1]))), b.input(TensorType(dtype, w.shape))
+        return placed_on(CPU, b.finish("product", [left, right], [b.matmul(left, right)])).run([x, w])[0]
+
+    for depth, columns in ((1, 1), (7, 300), (128, 17), (129, 256), (400, 33), (411, 515), (0, 5)):
+        x, w = (rng.normal(scale=9, size=size).astype(dtype.numpy) for size in ((2, depth), (depth, columns)))
+        both = product(x, w)
+        for row in (0, 1):
+            np.testing.assert_array_equal(product(x[row : row + 1], w), both[row : row + 1], f"{depth} × {columns}")
+
+
 # ---- sums are made of shorter sums --------------------------------------------------------------------------------
 
 SUMS = 4096

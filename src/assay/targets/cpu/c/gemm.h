@@ -156,6 +156,36 @@ static void block(const int64_t *n, workspace *w, const T *a, const RIGHT *b, T 
 #endif
 }
 
+#if defined(IN_PLACE) && !defined(PACKED) && !defined(BLOCK)
+#define STREAMED /* one row times rows that lie in one stretch each */
+
+/* One row of C. The right side is read as it lies: SIDE_BY_SIDE stretches at once, from end to end, as memory gives these
+   faster than short pieces. Each sum is that of a tile. */
+static void stream(const int64_t *n, ACC *restrict sums, const T *a, const T *b, T *c, int64_t columns) {
+  enum { SIDE_BY_SIDE = 8 };
+  const int64_t K = n[2], a_step = n[7], step = n[10];
+  for (int64_t k = 0; k == 0 || k < K; k += CHAIN) {
+    const int64_t end = MIN(k + CHAIN, K);
+    memset(sums, 0, columns * sizeof(ACC));
+    int64_t i = k;
+    for (; i + SIDE_BY_SIDE <= end; i += SIDE_BY_SIDE) {
+      ACC left[SIDE_BY_SIDE];
+      for (int r = 0; r < SIDE_BY_SIDE; r++) left[r] = a[(i + r) * a_step];
+      const T *right = b + i * step;
+      for (int64_t j = 0; j < columns; j++) {
+        ACC sum = sums[j];
+#pragma GCC unroll 8
+        for (int r = 0; r < SIDE_BY_SIDE; r++) sum += left[r] * right[r * step + j];
+        sums[j] = sum;
+      }
+    }
+    for (; i < end; i++)
+      for (int64_t j = 0; j < columns; j++) sums[j] += a[i * a_step] * b[i * step + j];
+    for (int64_t j = 0; j < columns; j++) c[j] = k ? c[j] + sums[j] : sums[j];
+  }
+}
+#endif
+
 #ifndef PACKED
 /* Whether rows and columns lie in one stretch each, and the rows are few. */
 ALWAYS int are_few(const int64_t *n) { return n[0] <= FEW && n[7] == 1 && n[10] == 1; }
@@ -176,6 +206,13 @@ void kernel(const call *c, char *scratch, int64_t r0, int64_t r1, int64_t c0, in
 #endif
       few_rows(d, (T *)c->p[2] + r * N + c0, N, rows, c1 - c0);
       finish(c, scratch, r, r + rows, c0, c1);
+      continue;
+    }
+#endif
+#ifdef STREAMED
+    if (rows == 1 && n[11] == 1 && c1 - c0 <= PANELS_LAID_OUT * NEXT) {
+      stream(n, ((workspace *)scratch)->panels, a, b + c0, (T *)c->p[2] + r * N + c0, c1 - c0);
+      finish(c, scratch, r, r + 1, c0, c1);
       continue;
     }
 #endif

@@ -21,6 +21,8 @@ SCRATCH = 1 << 21
 """Bytes that hold the `workspace` of c/gemm.h in every variant."""
 _ROW_GRAIN, _COLUMN_GRAINS, _FEW = 192, (64, 48, 32, 16), 4
 """Rows and columns that one thread takes at a time, and how few parts are too few."""
+_STRETCH = 256
+"""Columns that one thread takes of a matrix that is read row by row for a single row of the left side."""
 
 
 QUADS = 64
@@ -185,6 +187,8 @@ def _multiply(
     """x has two batch axes; `strides` are those of the right side, `words` the definitions of c/gemm.h for it."""
     rows = product(x.shape[:-1])
     row_grain, col_grain = grains(rows, columns, grain)
+    if rows == 1 and not words and strides[-1] == 1:
+        col_grain = _STRETCH
     p.step(
         template("gemm.h", **words, **arithmetic(x.dtype)),
         [x, right, out],
