@@ -28,6 +28,7 @@ from assay.passes.dce import dce
 from assay.passes.decompose import decompose
 from assay.passes.fold import fold
 from assay.passes.hoist import hoist
+from assay.passes.invariants import invariants
 from assay.passes.simplify import simplify
 from assay.targets.reference import ReferenceTarget
 
@@ -86,6 +87,23 @@ def body_reads_outer(b: Builder, x: Any) -> Any:
     return b.emit("branch", condition, regions=regions)[0]
 
 
+def weights_handed_through(b: Builder, x: Any) -> Any:
+    """A loop that carries a weight and a bias unchanged, of which the weight is read behind it, around another one."""
+    weight, bias = b.constant(np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4)), b.exp(x)
+
+    def body(inner: bool, builder: Builder) -> Graph:
+        kinds = (TensorType(dtypes.i64, ()), TensorType(dtypes.boolean, ()), X, weight.type, bias.type)
+        c = builder.child()
+        count, go, state, w, plus = (c.input(kind) for kind in kinds)
+        after = c.tanh(c.add(c.matmul(state, w), plus))
+        if inner:
+            after, *_ = c.emit("loop", c.constant(2), None, after, w, plus, regions=(body(False, c),))
+        return c.finish("body", [count, go, state, w, plus], [c.constant(np.True_), after, w, plus, w])
+
+    last, w, plus, rows = b.emit("loop", b.constant(3), None, x, weight, bias, regions=(body(True, b),))
+    return [last, w, plus, rows]
+
+
 @pytest.mark.parametrize(
     ("make", "each", "left"),
     [
@@ -106,7 +124,9 @@ def test_a_pass_leaves_just_these_ops(
     np.testing.assert_array_equal(run(better)[0], run(graph)[0])
 
 
-@pytest.mark.parametrize("make", [twice, unused, weights_only, no_ops, reshaped_twice, body_reads_outer])
+@pytest.mark.parametrize(
+    "make", [twice, unused, weights_only, no_ops, reshaped_twice, body_reads_outer, weights_handed_through]
+)
 def test_all_passes_keep_results_and_validity(make: Callable[[Builder, Any], Any]) -> None:
     graph = build(make)
     better = apply(graph, STANDARD, verify)
@@ -131,6 +151,37 @@ def test_a_merged_node_keeps_the_origins_of_all() -> None:
     (node,) = cse(build(several)).nodes
     assert node.origin.name == "first"
     assert [origin.name for origin in node.origin.merged] == ["second", "third"]
+
+
+def test_loops_carry_only_what_changes() -> None:
+    graph = build(weights_handed_through)
+    lean = invariants(graph)
+    verify(lean, core_level)
+    outer = next(node for node in lean.nodes if node.op == "loop")
+    inner = next(node for node in outer.regions[0].nodes if node.op == "loop")
+    for node, collected in ((outer, 1), (inner, 1)):
+        assert len(node.inputs) == 2 + 1
+        assert len(node.outputs) == 1 + collected
+        assert len(node.regions[0].inputs) == 2 + 1
+    makers = {value: node.op for node in lean.nodes for value in node.outputs}
+    assert lean.outputs[1] in lean.constants
+    assert makers[lean.outputs[2]] == "exp"
+    for found, wanted in zip(run(lean), run(graph), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_states_that_change_places_stay() -> None:
+    def swapped(b: Builder, x: Any) -> Any:
+        c = b.child()
+        kinds = (TensorType(dtypes.i64, ()), TensorType(dtypes.boolean, ()), X, X)
+        count, go, one, other = (c.input(kind) for kind in kinds)
+        body = c.finish("body", [count, go, one, other], [c.constant(np.True_), other, one])
+        return list(b.emit("loop", b.constant(3), None, x, b.exp(x), regions=(body,)))
+
+    graph = build(swapped)
+    assert len(invariants(graph).nodes[-1].outputs) == 2
+    for found, wanted in zip(run(apply(graph, STANDARD)), run(graph), strict=True):
+        np.testing.assert_array_equal(found, wanted)
 
 
 def test_zero_and_minus_zero_are_not_the_same_constant() -> None:

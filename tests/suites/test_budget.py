@@ -32,6 +32,13 @@ LOOP = """g (int64 trip, bool go, float[4] x) => (y, rows) {
 }"""
 
 IDLE = """g (int64 trip, bool go, float[4] x) => (y) {
+    y, z = Loop(trip, go, x, x) <
+        body = b (int64 i, bool c, float[4] s, float[4] t) => (bool c, float[4] t, float[4] s) { }
+    >
+}"""
+"""A loop of no work but that two states change places."""
+
+EMPTY = """g (int64 trip, bool go, float[4] x) => (y) {
     y = Loop(trip, go, x) <body = b (int64 i, bool c, float[4] s) => (bool c, float[4] s) { }>
 }"""
 
@@ -52,6 +59,11 @@ def test_a_run_whose_time_is_over_stops_at_a_node_that_it_names(target_name: str
     assert isinstance(caught.value, RunFailed)
     for budget in (None, Budget(), Budget(seconds=600), Budget(seconds=float("inf"))):
         np.testing.assert_array_equal(session.run(feeds_of_chain(), budget=budget)["y"], expected)
+
+
+def test_a_loop_that_changes_nothing_is_not_run(target_name: str) -> None:
+    feeds = {"trip": ENDLESS, "go": np.array(True), "x": X}
+    np.testing.assert_array_equal(session_of(EMPTY, target_name).run(feeds, budget=Budget(seconds=600))["y"], X)
 
 
 @pytest.mark.parametrize("text", [LOOP, IDLE])

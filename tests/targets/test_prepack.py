@@ -12,7 +12,7 @@ from assay.errors import VerifyFailed
 from assay.evidence.compare.arrays import closeness, epsilon
 from assay.ir import dtypes
 from assay.ir.dims import symbol
-from assay.ir.dtypes import DType
+from assay.ir.dtypes import Array, DType
 from assay.ir.graph import Graph, Value, fresh_ids
 from assay.ir.parser import parse_graph
 from assay.ir.printer import print_graph
@@ -266,3 +266,62 @@ def test_integer_convolutions_are_exact(dtype: DType, largest: int, kind: str) -
         x = RNG.integers(low, high + 1, (2, 12, 9, 14)) if fill is None else np.full((2, 12, 9, 14), fill)
         given = [x.astype(dtype.numpy), np.array(low if fill == high else high, dtype.numpy)]
         np.testing.assert_array_equal(program.run(given)[0], oracle.run(given)[0])
+
+
+# --- bodies
+
+
+def _looped(convolved: bool) -> tuple[Graph, Array]:
+    """A loop in a branch that multiplies its state with a weight of outside, or convolves it, three times."""
+    shape = (1, 6, 9) if convolved else (5, 6)
+    kind = TensorType(dtypes.f32, shape)
+    b = Builder()
+    x, flag = b.input(kind), b.input(TensorType(dtypes.boolean, ()))
+    weight = b.constant(RNG.normal(size=(6, 6, 3) if convolved else (6, 6)).astype(np.float32) / 4)
+    bias = b.constant(RNG.normal(size=(6,)).astype(np.float32))
+
+    def layer(c: Builder, value: Value) -> Value:
+        if convolved:
+            return c.conv(value, weight, bias, pads=(1, 1), strides=(1,), dilations=(1,))
+        return c.add(c.matmul(value, weight), bias)
+
+    c, e = b.child(), b.child()
+    d = c.child()
+    count, go, state = (d.input(each) for each in (TensorType(dtypes.i64, ()), flag.type, kind))
+    body = d.finish("body", [count, go, state], [d.constant(np.True_), d.tanh(layer(d, state))])
+    then = c.finish("then", [], [c.emit("loop", c.constant(3), None, x, regions=(body,))[0]])
+    other = e.finish("other", [], [e.relu(layer(e, x))])
+    graph = b.finish("looped", [x, flag], list(b.emit("branch", flag, regions=(then, other))))
+    return graph, RNG.normal(size=shape).astype(np.float32)
+
+
+@pytest.mark.filterwarnings("error:.*runs on the target:RuntimeWarning")
+@pytest.mark.parametrize("convolved", [False, True])
+def test_weights_of_bodies_are_packed_once_outside(convolved: bool) -> None:
+    graph, array = _looped(convolved)
+    packed = prepack(graph, ())
+    verify(packed)
+    inside = [node.op for node in packed.walk() if node not in packed.nodes]
+    assert inside.count("cpu.conv_panels" if convolved else "cpu.matmul_panels") == 2
+    assert [node.op for node in packed.nodes].count("cpu.pack_panels") == 1
+    assert "cpu.pack_panels" not in inside
+    program = compiled_on(CpuTarget("exact", DEFAULT), graph)
+    assert "cpu.pack_panels" not in [node.op for node in program.plan.graph.walk()]
+    oracle = ReferenceTarget("precise", DEFAULT).compile(graph)
+    for flag in (True, False):
+        (found,), (wanted,) = (each.run([array, np.array(flag)]) for each in (program, oracle))
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_weights_that_lie_in_a_body_stay_there() -> None:
+    b = Builder()
+    x = b.input(TensorType(dtypes.f32, (5, 6)))
+    c = b.child()
+    kinds = (TensorType(dtypes.i64, ()), TensorType(dtypes.boolean, ()), x.type)
+    count, go, state = (c.input(each) for each in kinds)
+    weight = c.constant(RNG.normal(size=(6, 6)).astype(np.float32))
+    body = c.finish("body", [count, go, state], [c.constant(np.True_), c.matmul(state, weight)])
+    graph = b.finish("looped", [x], list(b.emit("loop", b.constant(3), None, x, regions=(body,))))
+    packed = prepack(graph, ())
+    verify(packed)
+    assert packed is graph

@@ -9,15 +9,16 @@ from assay.ir.graph import Graph
 from assay.passes.cse import cse
 from assay.passes.dce import dce
 from assay.passes.fold import fold
+from assay.passes.invariants import invariants
 from assay.passes.simplify import simplify
 from assay.passes.stamp import stamped
 
 Pass = Callable[[Graph], Graph]
 
-STANDARD: tuple[Pass, ...] = (dce, fold, simplify, cse, dce)
+STANDARD: tuple[Pass, ...] = (dce, invariants, fold, simplify, cse, dce)
 """What every session runs."""
 
-UNFOLDED: tuple[Pass, ...] = (dce, simplify, cse, dce)
+UNFOLDED: tuple[Pass, ...] = (dce, invariants, simplify, cse, dce)
 """The same without folding, which would round in `exact` mode what `precise` mode must not round."""
 
 

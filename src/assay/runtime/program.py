@@ -18,7 +18,7 @@ from assay.runtime.partition import Plan, Segment, without
 from assay.runtime.placement import Placement, Refusal
 from assay.runtime.runs import CompiledSegment, DeviceRun, HostRun, ProgramRun
 from assay.runtime.transfers import Ledger, Metered, Transfer
-from assay.targets.base import Bodies, NodeRefused, Noted, Observer, ProgramNote, Target
+from assay.targets.base import Bodies, Executable, NodeRefused, Noted, Observer, ProgramNote, Target
 from assay.targets.budget import Allowance
 from assay.targets.grown import Continuing
 
@@ -55,6 +55,13 @@ class Program:
         self._observing: dict[tuple[Value, ...], Program] = {}
         self._lock = threading.Lock()
         self._link()
+        self._whole = self._only_executable()
+
+    def _only_executable(self) -> Executable | None:
+        """The executable that takes all inputs and makes all outputs, in their order, if one does."""
+        only = self.only_segment
+        inputs = list(range(len(self.plan.graph.inputs)))
+        return only.executable if only and only.reads == inputs and only.writes == self._outputs else None
 
     def _link(self) -> None:
         last: dict[int, CompiledSegment] = {}
@@ -118,6 +125,9 @@ class Program:
         RunStopped and OutOfMemory when the allowance is used up, here or when the outputs are asked for. The observer
         has been called for every node by then.
         """
+        if self._whole is not None:
+            results, run = self._whole.submit(fetched(inputs), observer, allowance)
+            return HostRun(results, run.peak_bytes)
         values = [*inputs, *self._fixed]
         if self._has_devices:
             return DeviceRun(self._compiled, values, self._outputs, observer, allowance, self.damaged)

@@ -37,7 +37,7 @@ class Inputs:
         for at in kinds.arrays:
             if not given[at].flags.c_contiguous:
                 given[at] = np.ascontiguousarray(given[at])
-        if not all(map(_is_contiguous, [given[at] for at in kinds.tensors])):
+        if kinds.tensors and not all(map(_is_contiguous, [given[at] for at in kinds.tensors])):
             for at in kinds.tensors:
                 given[at] = given[at].contiguous()
         return given

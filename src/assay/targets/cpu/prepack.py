@@ -51,17 +51,35 @@ def sums_in_floats(graph: Graph, static: Collection[Value], numbers: Iterator[in
 
 
 def panels(graph: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:
-    """Products and convolutions with weights become ones with panels of these."""
-    return _rewritten(graph, begin(graph, static, numbers), _with_panels)
+    """Products and convolutions with weights become ones with panels of these, in bodies too."""
+    return _rewritten(graph, begin(graph, static, numbers), _with_panels, in_bodies=True)
 
 
-def _rewritten(graph: Graph, packing: Rewriting, rule: _Rule) -> Graph:
+def _rewritten(graph: Graph, packing: Rewriting, rule: _Rule, *, in_bodies: bool = False) -> Graph:
     """`graph` with the rule applied to every node; `graph` itself if it applies to none."""
     makers = {value: node for node in graph.nodes for value in node.outputs}
     for node in graph.nodes:
-        packing.nodes.append(rule(packing, graph, makers, node) or node)
+        inside = _with_bodies(packing, graph, makers, node, rule) if in_bodies and node.regions else node
+        packing.nodes.append(rule(packing, graph, makers, inside) or inside)
     unchanged = len(packing.nodes) == len(graph.nodes) and all(map(is_, packing.nodes, graph.nodes))
     return graph if unchanged else dce(packing.finished(graph))
+
+
+def _with_bodies(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], node: Node, rule: _Rule) -> Node:
+    """The node with the rule applied in its bodies. What is made of weights alone stands before it, not in them."""
+    outer, regions = packing.nodes, list(node.regions)
+    for at, body in enumerate(node.regions):
+        inner = packing.nodes = list[Node]()
+        known = {**makers, **{value: each for each in body.nodes for value in each.outputs}}
+        for each in body.nodes:
+            inside = _with_bodies(packing, graph, known, each, rule) if each.regions else each
+            packing.nodes.append(rule(packing, graph, known, inside) or inside)
+        if len(inner) != len(body.nodes) or not all(map(is_, inner, body.nodes)):
+            early = [each for each in inner if each.outputs and packing.known.issuperset(each.outputs)]
+            outer += early
+            regions[at] = replace(body, nodes=tuple(each for each in inner if each not in early))
+    packing.nodes = outer
+    return node if all(map(is_, regions, node.regions)) else replace(node, regions=tuple(regions))
 
 
 def _with_floats(packing: Rewriting, graph: Graph, makers: Mapping[Value, Node], node: Node) -> Node | None:

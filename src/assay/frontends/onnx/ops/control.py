@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from assay.frontends.onnx.ops.common import as_i64, scalar
+from assay.frontends.onnx.ops.counting import counted
 from assay.frontends.onnx.registry import Builder, Results, Source, onnx_op
 from assay.ir import dtypes
 from assay.ir.graph import Graph, Value
@@ -36,7 +37,12 @@ def loop(b: Builder, n: Source, trip: Value | None, go: Value | None = None, *ca
         lambda kinds: n.region("body", [_COUNTER, _FLAG, *kinds]),
         [value.type for value in carried],
     )
-    return b.emit("loop", trip and scalar(b, as_i64(b, trip)), go, *carried, regions=(graph,))
+    most = trip and scalar(b, as_i64(b, trip))
+    counting = counted(b, go, carried, graph)
+    if counting is None:
+        return b.emit("loop", most, go, *carried, regions=(graph,))
+    rounds = counting.rounds if most is None else b.min(most, counting.rounds)
+    return b.emit("loop", rounds, None, *carried, regions=(counting.body,))
 
 
 @onnx_op("Scan", since=9)

@@ -80,7 +80,7 @@ static void copy_pixels(const shape *g, ACC *to, const T *row, int64_t first, in
   to += before * in;
   row += (first + before) * step;
   if (inside == 0) return;
-  if (g->x_channel == 1 && step == in) copy_block(to, 0, row, 0, 1, 1, inside * in);
+  if (step == in && (g->x_channel == 1 || in == 1)) copy_block(to, 0, row, 0, 1, 1, inside * in);
   else copy_block(to, in, row, step, g->x_channel, inside, in);
 }
 
