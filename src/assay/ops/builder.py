@@ -156,6 +156,11 @@ class Builder(CoreOps):
             decomposed=self.decomposed, accepts=self._accepts, limits=self.limits, names=self._names, parent=self
         )
 
+    @property
+    def is_region(self) -> bool:
+        """Whether it builds a region of a node."""
+        return self._parent is not None
+
     def finish(self, name: str, inputs: Sequence[Value], outputs: Sequence[Value], **fields: Any) -> Graph:
         """The graph built so far. Constants among the outputs of a region are its own: they tell what it gives."""
         ends = tuple(map(self._owned, outputs))

@@ -138,3 +138,44 @@ def test_more_rounds_than_a_float_can_count_are_an_error(target: str) -> None:
     if target == "reference":  # it would take seconds natively, and is asked first here
         with pytest.raises(RunFailed, match="counts in f32"):
             session.run(None, {"count": np.array(2**24 + 2, np.int32)})
+
+
+@pytest.mark.parametrize(("kind", "counted"), [("int32", True), ("int64", True), ("int8", False)])
+@pytest.mark.parametrize("compared", [FLOAT, 11])
+def test_counters_that_may_run_out_are_not_counted(kind: str, counted: bool, compared: int) -> None:
+    text = f"""g (float x) => (float y) <{kind} begin = {{0}}, {kind} one = {{1}}, {kind} count = {{5}}> {{
+        zero = Cast <to = {compared}> (begin)  most = Cast <to = {compared}> (count)  go = Less (zero, most)
+        y, ends = Loop <body = body (int64 round, bool running, float s, {kind} i)
+            => (bool goes, float t, {kind} next) {{
+            next = Add (i, one)  d = Cast <to = {compared}> (next)  e = Cast <to = {compared}> (count)
+            goes = Less (d, e)  t = Exp (s)
+        }}> (, go, x, begin)
+    }}"""
+    session = InferenceSession(onnx.parser.parse_model(HEAD + text).SerializeToString(), providers=["cpu"])
+    assert loops(session.session.lowered) == [counted]
+    assert "require" not in {node.op for node in session.session.lowered.walk()}
+    x = np.float32(-30)
+    wanted = x
+    for _ in range(5):
+        wanted = np.exp(wanted)
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], wanted, rtol=1e-5)
+
+
+def test_a_loop_within_a_loop_asks_no_question_in_a_body() -> None:
+    """What must be checked before a loop can be counted would keep the body around it from the native target."""
+    text = f"""g (float[n] x) => (float[n] y)
+        <int64 rounds = {{3}}, bool yes = {{1}}, int32 begin = {{0}}, int32 one = {{1}}> {{
+        y = Loop <body = outer (int64 round, bool running, float[n] s) => (bool stays, float[n] t) {{
+            stays = Identity (running)  count = Cast <to = {INT32}> (round)
+            zero = Cast <to = 1> (begin)  most = Cast <to = 1> (count)  go = Less (zero, most)
+            t, _ends = Loop <body = inner (int64 r, bool q, float[n] u, int32 i)
+                => (bool goes, float[n] v, int32 next) {{
+                next = Add (i, one)  d = Cast <to = 1> (next)  e = Cast <to = 1> (count)  goes = Less (d, e)
+                v = Tanh (u)
+            }}> (, go, s, begin)
+        }}> (rounds, yes, x)
+    }}"""
+    session = InferenceSession(onnx.parser.parse_model(HEAD + text).SerializeToString(), providers=["cpu"])
+    x = np.linspace(-1, 1, 5, dtype=np.float32)
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], np.tanh(np.tanh(np.tanh(x))), rtol=1e-5)
+    assert {node.target for node in session.explain().nodes} == {"cpu"}

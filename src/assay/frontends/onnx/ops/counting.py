@@ -17,6 +17,7 @@ import numpy as np
 from assay.frontends.onnx.ops.common import as_i64, scalar
 from assay.frontends.onnx.registry import Builder
 from assay.ir import dtypes
+from assay.ir.dims import bounds
 from assay.ir.dtypes import DType, boolean
 from assay.ir.facts import Fact
 from assay.ir.graph import Graph, Node, Value
@@ -24,6 +25,9 @@ from assay.ir.types import TensorType
 
 _EXACT = {dtypes.f64: 2**53, dtypes.f32: 2**24, dtypes.f16: 2**11, dtypes.bf16: 2**8}
 """The largest whole number up to which a float holds all."""
+
+_COUNTERS = {dtypes.i32, dtypes.i64}
+"""Integers that do not run out before a loop does (`Limits.loop_iterations`)."""
 
 Makers = Mapping[Value, Node]
 
@@ -50,12 +54,16 @@ def counted(b: Builder, go: Value | None, carried: Sequence[Value], body: Graph)
         return None
     first = _first_count(b, carried, body, test.left)
     most = _most(carried, body, test.right)
-    if first is None or most is None or b.shape(most) not in ((), (1,)) or not b.dtype(most).is_integer:
+    if first is None or most is None or b.shape(most) not in ((), (1,)):
         return None
-    least = _least_rounds(b, go, first, most)
+    if not {b.dtype(most), b.dtype(test.left)} <= _COUNTERS:
+        return None
+    least = _least_rounds(b, go, first, most, test.seen_as)
     if least is None:
         return None
-    if test.seen_as is not None:
+    if test.seen_as is not None and not _surely_up_to(b.fact(most), _EXACT[test.seen_as]):
+        if b.is_region:
+            return None  # a check in a body would keep that from targets
         message = f"a loop counts in {test.seen_as}, which does not hold all numbers beyond {_EXACT[test.seen_as]}"
         b.emit("require", b.le(most, _EXACT[test.seen_as]), message=message)
     always = b.fresh(TensorType(boolean, ()))
@@ -92,13 +100,20 @@ def _most(carried: Sequence[Value], body: Graph, limit: Value) -> Value | None:
     return None if limit in made or limit in body.constants else limit
 
 
-def _least_rounds(b: Builder, go: Value | None, first: int, most: Value) -> int | None:
+def _least_rounds(b: Builder, go: Value | None, first: int, most: Value, seen_as: DType | None) -> int | None:
     """How often the loop runs at least: never if its first condition is that of the counter, once if there is none."""
     if go is None or (b.fact(go).concrete is not None and bool(np.all(b.fact(go).concrete))):
         return 1
     test = _less(_makers(b.nodes), go)
-    begins = test is not None and test.right is most and _number(b.fact(test.left)) == first
-    return 0 if begins else None
+    if test is None or test.right is not most or test.seen_as not in (None, seen_as):
+        return None
+    return 0 if _number(b.fact(test.left)) == first else None
+
+
+def _surely_up_to(fact: Fact, most: int) -> bool:
+    """Whether a content of one number is no more than that."""
+    greatest = None if fact.value is None else bounds(fact.value.reshape(-1)[0])[1]
+    return greatest is not None and greatest <= most
 
 
 def _less(makers: Makers, value: Value) -> _Less | None:
