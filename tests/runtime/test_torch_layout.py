@@ -431,3 +431,21 @@ def test_all_ops_are_traced_with_the_strides_of_eager(order: int) -> None:
                     wrong.append(f"{op.name} {op.variant_test_name}: {mine.stride()} instead of {right.stride()}")
     assert tried > 700
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_results_beside_a_checked_solution_lie_as_eagers_do(grad: bool) -> None:
+    """What checks for errors has an effect, which torch hands through the graph as a result before all others."""
+    weight = torch.rand(3, 3, requires_grad=True)
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        solved = torch.linalg.solve(x @ x.t() + 3 * torch.eye(3), x) @ weight
+        inverse = torch.linalg.inv(x + 3 * torch.eye(3))
+        return solved.sin(), inverse.expand(4, 3, 3), x.exp().expand(2, 3, 3)
+
+    x = torch.rand(3, 3)
+    with torch.set_grad_enabled(grad):
+        expected, found = function(x), torch.compile(function, backend="assay")(x)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert (mine.shape, mine.stride()) == (theirs.shape, theirs.stride())
+        torch.testing.assert_close(mine, theirs)

@@ -169,9 +169,10 @@ def in_wide_floats(rule: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def forward_results() -> int | None:
-    """How many results of the forward graph that is compiled now the caller sees; None outside of AOTAutograd."""
+    """How many results of the forward graph that is compiled now come before those kept for the backward graph; None
+    outside of AOTAutograd. First come tokens of effects, then what the caller sees."""
     metadata = _metadata()
-    return None if metadata is None else metadata.num_forward_returns
+    return None if metadata is None else len(metadata.tokens) + metadata.num_forward_returns
 
 
 def static_inputs() -> Sequence[int]:
