@@ -13,12 +13,17 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from programs import placed_on
 
 from assay.evidence.compare.arrays import bounds, closeness
 from assay.ir import dtypes
 from assay.ir.dtypes import Array
+from assay.ir.types import TensorType
+from assay.limits import DEFAULT
 from assay.ops import CORE
+from assay.ops.builder import Builder
 from assay.ops.registry import Tolerance, evaluate
+from assay.targets.cpu import CpuTarget
 from assay.targets.cpu.toolchain import FLAGS, SOURCES, find_compiler, shared_toolchain
 from assay.targets.shared.artifacts import Kernel
 
@@ -56,8 +61,9 @@ CONVERSIONS = {
 CHAINS = {
     "choices": "pow_f32(cos_f32(x[i] < 0 ? 0 : x[i]), x[i])",
     "narrow": "rounded_f16(log_f32(rounded_f16(max_f32(rounded_f16(x[i]), 0))))",
+    "falling": "exp_falling_f32(x[i])",
 }
-"""Functions one after the other, of which compilers like to make branches."""
+"""Functions one after the other, of which compilers like to make branches, and one for falling numbers alone."""
 
 
 def source() -> str:
@@ -82,7 +88,7 @@ def source() -> str:
         f" for (int64_t i = 0; i < n; i++) y[i] = {text}; }}"
         for name, text in CHAINS.items()
     ]
-    return "\n".join(['#include "math.h"', *unary, *binary, *conversions, *chains, ""])
+    return "\n".join(["#define W float", '#include "exponential.h"', *unary, *binary, *conversions, *chains, ""])
 
 
 @cache
@@ -134,6 +140,31 @@ def test_functions_are_as_accurate_as_stated(op: str) -> None:
     counted = np.abs(expected) >= 2.0**-20 if op in _SEEN else np.ones(x.shape, np.bool_)
     worst = int(np.argmax(np.where(counted, off, 0.0)))
     assert off[worst] <= LARGEST_ERROR[op], f"{op}({x[worst]!r}) is off by {off[worst]} units"
+
+
+def test_the_exponential_of_falling_numbers_reaches_the_least_of_f32() -> None:
+    x = sample()
+    x = np.concatenate([x[x <= 0], np.linspace(-105, -85, 100_001, dtype=np.float32)])
+    actual, (wide, _) = run("falling", np.float32, x), reference("exp", x)
+    assert units(actual, wide).max() <= LARGEST_ERROR["exp"]
+    assert (actual[x < -104] == 0).all()
+    assert np.isnan(run("falling", np.float32, np.array([np.nan], np.float32))).all()
+
+
+@pytest.mark.parametrize("length", [5, 64, 300])
+def test_small_shares_of_softmax_and_attention_are_kept(length: int) -> None:
+    """A share of e⁻¹⁰⁰ is denormal, and its logarithm is −100, not −∞."""
+    scores = np.linspace(-100, 0, length, dtype=np.float32)
+    b = Builder()
+    x, values = b.input(TensorType(dtypes.f32, (length,))), b.input(TensorType(dtypes.f32, (1, 1, length, length)))
+    keys, query = b.reshape(x, (1, 1, length, 1)), b.constant(np.ones((1, 1, 1, 1), np.float32))
+    graph = b.finish("shares", [x, values], [b.softmax(x, axis=0), b.sdpa(query, keys, values, scale=1.0)])
+    given = [scores, np.eye(length, dtype=np.float32)[None, None]]
+    expected = np.exp(scores.astype(np.float64))
+    expected /= expected.sum()
+    for found in placed_on(CpuTarget("exact", DEFAULT), graph).run(given):
+        np.testing.assert_allclose(found.reshape(-1), expected, rtol=1e-5, atol=2e-45)
+        assert (found > 0).all()
 
 
 @pytest.mark.parametrize("op", PAIRS)

@@ -82,6 +82,7 @@ _SUMMING = frozenset(
         *("native_group_norm", "native_layer_norm", "native_batch_norm", "_native_batch_norm_legit"),
         *("native_group_norm_backward", "native_layer_norm_backward", "native_batch_norm_backward"),
         *("_native_batch_norm_legit_no_training", "_native_batch_norm_legit_functional", "_fused_rms_norm"),
+        *("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_flash_attention_for_cpu_backward"),
     )
 )
 """Ops that sum: their rounding is relative to the terms, not to what terms of both signs leave."""
