@@ -240,6 +240,9 @@ WITNESSES: dict[str, Witness | dict[str, Witness]] = {
         [f32(1, 4).reshape(1, 1, 2)],
         _SAME,
     ),
+    "the evaluator leaves out the last window where SAME_LOWER does not come out even": Witness(
+        [counting(1, 1, 5)], {"kernel_shape": [2], "strides": [2], "auto_pad": "SAME_LOWER"}, ORT
+    ),
     "onnxruntime starts over where there are more rows of positions than of data": Witness(
         [counting(3, 2), np.zeros((15, 1), np.int64)],
         {"batch_dims": 1},

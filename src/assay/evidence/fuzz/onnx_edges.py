@@ -125,6 +125,14 @@ def window_fits_nowhere(attrs: Attrs, inputs: Inputs) -> bool:
     return rounds_down and min(room_for_windows(attrs, inputs[0], attrs["kernel_shape"])) < 1
 
 
+def leaves_out_a_window(attrs: Attrs, inputs: Inputs) -> bool:
+    """Whether SAME_LOWER pads an axis that is no multiple of the step."""
+    sizes = inputs[0].shape[2:]
+    steps = attrs.get("strides", [1] * len(sizes))
+    uneven = any(size % step for size, step in zip(sizes, steps, strict=True))
+    return attrs.get("auto_pad") == "SAME_LOWER" and uneven
+
+
 def has_window_of_padding(attrs: Attrs, inputs: Inputs) -> bool:
     """Whether some window of a pool holds no element, where padding is given as numbers."""
     kernel, sizes = attrs["kernel_shape"], inputs[0].shape[2:]
