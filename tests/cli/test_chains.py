@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from assay.cli import main
 from assay.cli.output import OK, USAGE
 from assay.errors import NotFound
 from assay.evidence.engines import engine
+from assay.targets.base import Traits
+from assay.targets.reference import ReferenceTarget
 from assay.zoo.files import package_file
 from assay.zoo.moonshine import clip_path
 
@@ -71,6 +74,11 @@ RUNS: dict[str, tuple[list[str], Callable[[str], set[str]]]] = {
     "sweep": (["-o", "out.jsonl", "--models", "Mnist", "--rounds", "0", "--threads", "1"], _of_sweep),
 }
 """Arguments with which a command does little, and where its JSON result names the targets that ran something."""
+
+TIMED = ("run", "demo", "generate", "chat", "transcribe", "classify")
+"""Commands that tell how long runs took."""
+TIME = re.compile(r"\d m?s\b(?! of s)|tokens/s|times as fast")
+"""A time in what a command prints; not how long a sound is."""
 
 NAMED = {"compare"}
 """Commands that are told by their arguments where to run."""
@@ -192,3 +200,37 @@ def test_an_engine_is_a_chain_with_words_after_it() -> None:
         with pytest.raises(NotFound, match=f"'{name}'") as raised:
             engine(spec)
         assert "reference" in raised.value.hint
+
+
+@pytest.mark.parametrize("modelled", [False, True])
+@pytest.mark.parametrize("command", TIMED)
+def test_of_a_device_model_no_time_is_told(
+    call: Any, monkeypatch: pytest.MonkeyPatch, command: str, modelled: bool
+) -> None:
+    monkeypatch.setattr(ReferenceTarget, "traits", Traits(modelled=modelled))
+    code, shown, told = call(command, *RUNS[command][0], "--target", "reference")
+    text = re.sub(r"loaded in \d+\.\d+ s", "", shown + told)
+    assert code == OK
+    assert ("device model" in text, bool(TIME.search(text))) == (modelled, not modelled), text
+
+
+def test_embed_says_that_a_device_model_made_the_vectors(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ReferenceTarget, "traits", Traits(modelled=True))
+    assert "device model" in call("embed", *RUNS["embed"][0], "--target", "reference")[1]
+
+
+@pytest.mark.parametrize("words", [["bench", "m.onnx"], ["run", "m.onnx", "--random", "0", "--profile"]])
+def test_a_device_model_is_not_timed(call: Any, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    monkeypatch.setattr(ReferenceTarget, "traits", Traits(modelled=True))
+    code, _, told = call(*words, "--target", "cpu,reference")
+    assert code == USAGE
+    assert "there are no times of runs on 'cpu,reference': device model" in told
+
+
+def test_json_has_no_time_of_a_device_model(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ReferenceTarget, "traits", Traits(modelled=True))
+    for command in ("run", "generate", "transcribe", "classify"):
+        told = json.loads(call(command, *RUNS[command][0], "--target", "reference", "--json", "-")[1])
+        assert told["modelled"]
+        seconds = told["seconds"] or {}
+        assert not {"run", "all", "first"} & {name for name, value in seconds.items() if value is not None}

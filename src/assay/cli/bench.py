@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from assay.cli.chains import TargetOption, chosen
+from assay.cli.chains import TargetOption, check_timed, chosen
 from assay.cli.inputs import DimOption, check_dims, make_feeds, symbolic_dims
 from assay.cli.numbers import MOST_SECONDS, MOST_THREADS, count_option, number_option
 from assay.cli.output import DIFFERS, CommandOutput, JsonOption, progress, reporting
@@ -113,7 +113,9 @@ def bench(
             return _list(report)
         check_peers(peer or ())
         plan = _suite(suite, peers=peer, repeat=repeat, seconds=seconds, cold=cold, timeout=timeout)
-        settings = _settings(plan, chosen(target), threads or cores(), form)
+        chain = chosen(target)
+        check_timed(chain, "choose another target")
+        settings = _settings(plan, chain, threads or cores(), form)
         subjects = _subjects([*plan.models, *(models or ())], dim)
         earlier = _earlier(json) if resume else None
         if earlier is None:

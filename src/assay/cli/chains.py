@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from assay.errors import NotFound
-from assay.runtime.targets import ENVIRONMENT, check_target, default_target
+from assay.errors import BadArgument, NotFound
+from assay.runtime.targets import ENVIRONMENT, check_target, default_target, is_modelled
+from assay.targets.base import DEVICE_MODEL
 
 METAVAR = "TARGET[,…]"
 DEFAULT = f"(default: ${ENVIRONMENT}, else cpu)"
@@ -36,6 +37,17 @@ def chosen(target: str | None) -> str:
     except NotFound as error:
         raise NotFound(error.message, where=f"${ENVIRONMENT}", hint=error.hint) from error
     return found
+
+
+def check_timed(chain: str, hint: str) -> None:
+    """BadArgument if runs on a chain have no times to tell."""
+    if is_modelled(chain):
+        raise BadArgument(f"there are no times of runs on '{chain}': {DEVICE_MODEL}", hint=hint)
+
+
+def where_it_ran(chain: str) -> str:
+    """The chain, as a report of a run names it; with a device model in it, that is said."""
+    return f"{chain} ({DEVICE_MODEL})" if is_modelled(chain) else chain
 
 
 def chosen_all(targets: Sequence[str] | None) -> list[str]:

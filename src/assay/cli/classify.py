@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.chains import TargetOption, chosen
+from assay.cli.chains import TargetOption, chosen, where_it_ran
 from assay.cli.numbers import count_option
 from assay.cli.output import DIFFERS, JsonOption, reporting
+from assay.runtime.targets import is_modelled
 
 if TYPE_CHECKING:
     from assay.jobs.classifying import Classifier
@@ -58,9 +59,12 @@ def classify(
         seconds = time.perf_counter() - started
         for each, ranked in found.items():
             report.table(each, ("label", ">probability"), [(label, f"{odds:.4f}") for label, odds in ranked[:top]])
-        report.text(f"[{len(given)} in {seconds:.2f} s, on {chain}]")
+        modelled = is_modelled(chain)
+        took = "" if modelled else f" in {seconds:.2f} s"
+        report.text(f"[{len(given)}{took}, on {where_it_ran(chain)}]")
         results = [{"given": each, "labels": [_told(*pair) for pair in ranked[:top]]} for each, ranked in found.items()]
-        told = {"model": str(model), "target": chain, "results": results, "seconds": seconds}
+        told = {"model": str(model), "target": chain, "results": results}
+        told |= {"seconds": None if modelled else seconds, "modelled": modelled}
         compared = None
         if other is not None:
             theirs = _opened(model, other)

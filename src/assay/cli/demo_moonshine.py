@@ -30,7 +30,7 @@ def show(report: CommandOutput, target: str, watch: DemoProgress) -> None:
     report.text()
     report.text(f"  “{heard.text}”")
     report.text()
-    show_times(report, len(sound) / RATE, stages, second.seconds)
+    seconds = show_times(report, target, len(sound) / RATE, stages, second.seconds)
     placed = {name: placed_ops(session.explain()) for name, session in sessions.items()}
     for name, rows in placed.items():
         show_ops(report, name, rows)
@@ -38,7 +38,6 @@ def show(report: CommandOutput, target: str, watch: DemoProgress) -> None:
     peer = _against_onnxruntime(sound, heard)
     _show_peer(report, peer)
     told = {"model": "moonshine", "text": heard.text, "tokens": heard.tokens}
-    seconds = {"second": second.seconds, "first": stages}
     report.result({**told, "seconds": seconds, "ops": placed, "onnxruntime": peer})
 
 

@@ -11,6 +11,8 @@ from rich.progress import Progress
 
 from assay.cli.output import CommandOutput
 from assay.runtime.stages import Clock, timing
+from assay.runtime.targets import is_modelled
+from assay.targets.base import DEVICE_MODEL
 
 Found = TypeVar("Found")
 
@@ -72,8 +74,15 @@ def first_run(first: Timed[Any], second: Timed[Any]) -> dict[str, float]:
     return {name: stages[name] for name in _WORDS if name in stages}
 
 
-def show_times(report: CommandOutput, sound: float, stages: dict[str, float], second: float) -> None:
-    """The headline is the second run; what the first one took more is told by stages."""
+def show_times(
+    report: CommandOutput, chain: str, sound: float, stages: dict[str, float], second: float
+) -> dict[str, Any] | None:
+    """The headline is the second run; what the first one took more is told by stages. Gives both as JSON has them; None
+    if a device model computed, of which no times are told."""
+    if is_modelled(chain):
+        report.text(DEVICE_MODEL)
+        return None
     report.text(f"{sound:.1f} s of speech in {second:.2f} s, the second time.")
     whole = ", ".join(f"{_WORDS[name]} {seconds:.2f} s" for name, seconds in stages.items())
     report.text(f"The first time it took {sum(stages.values()):.1f} s: {whole}")
+    return {"second": second, "first": stages}

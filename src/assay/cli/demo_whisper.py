@@ -30,13 +30,12 @@ def show(report: CommandOutput, target: str, watch: DemoProgress) -> None:
     report.text()
     report.text(f"  “{heard.text}”")
     report.text()
-    show_times(report, len(sound) / RATE, stages, second.seconds)
+    seconds = show_times(report, target, len(sound) / RATE, stages, second.seconds)
     rows = _placed(graphs, target)
     _show_ops(report, target, len(graphs), rows)
     accuracy = _against_eager(model, target, sound, heard, watch)
     show_likeness(report, "eager", accuracy)
     told = {"model": "whisper", "text": heard.text, "tokens": heard.tokens, "graphs": len(graphs)}
-    seconds = {"second": second.seconds, "first": stages}
     report.result({**told, "seconds": seconds, "ops": rows, "eager": accuracy})
 
 

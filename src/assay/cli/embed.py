@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from assay.cli.chains import TargetOption, chosen
+from assay.cli.chains import TargetOption, chosen, where_it_ran
 from assay.cli.output import JsonOption, reporting
 from assay.errors import BadArgument
 from assay.needs import require
@@ -44,6 +44,7 @@ def embed(
         rows = [(at + 1, text, *(f"{value:.3f}" for value in near[at])) for at, text in enumerate(texts)]
         numbers = [f">{at + 1}" for at in range(len(texts))]
         report.table(f"{len(texts)} vectors of {vectors.shape[1]} numbers; cosines", (">", "text", *numbers), rows)
+        report.text(f"[on {where_it_ran(chain)}]")
         if output is not None:
             np.save(output, vectors)
         report.result({"model": str(model), "target": chain, "texts": texts, "vectors": vectors.tolist()})

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.chains import TargetOption, chosen
+from assay.cli.chains import TargetOption, chosen, where_it_ran
 from assay.cli.numbers import MOST_FACTOR, MOST_SEED, count_option, number_option
 from assay.cli.output import DIFFERS, CommandOutput, JsonOption, reporting
 from assay.errors import BadArgument
 from assay.needs import require
+from assay.runtime.targets import is_modelled
 
 if TYPE_CHECKING:
     from assay.jobs.generate import Sampling
@@ -98,7 +99,7 @@ def generate(
         found = writer(text, sampling, stop=stop or (), pieces=report.piece)
         report.text()
         _show_speed(report, found, chain)
-        told = {"model": str(model), "target": chain, "prompt": text, **_told(found)}
+        told = {"model": str(model), "target": chain, "prompt": text, **_told(found, chain)}
         compared = (
             None if compare_with is None else _compared(report, model, text, sampling, stop or (), found, compare_with)
         )
@@ -141,7 +142,7 @@ def chat(
             report.text()
             _show_speed(report, found, chain)
             messages.append({"role": "assistant", "content": found.text})
-            answers.append({"prompt": line, **_told(found)})
+            answers.append({"prompt": line, **_told(found, chain)})
         report.result({"model": str(model), "target": chain, "answers": answers})
 
 
@@ -162,20 +163,23 @@ def _opened(model: Path, chain: str) -> TextWriter:
     return open_writer(model, SessionOptions(target=chain))
 
 
-def _told(found: Written) -> dict[str, Any]:
+def _told(found: Written, chain: str) -> dict[str, Any]:
+    modelled = is_modelled(chain)
     return {
         "text": found.text,
         "tokens": list(found.tokens),
         "prompt_tokens": found.prompt_tokens,
-        "seconds": {"first": found.first_seconds, "all": found.seconds},
-        "tokens_per_second": found.tokens_per_second,
+        "seconds": None if modelled else {"first": found.first_seconds, "all": found.seconds},
+        "tokens_per_second": None if modelled else found.tokens_per_second,
+        "modelled": modelled,
     }
 
 
 def _show_speed(report: CommandOutput, found: Written, chain: str) -> None:
     speed = f", then {found.tokens_per_second:.1f} tokens/s" if found.tokens_per_second else ""
-    first = f"the first of {len(found.tokens)} tokens after {found.first_seconds:.2f} s{speed}"
-    report.text(f"[{found.prompt_tokens} tokens of the prompt, {first}, on {chain}]")
+    timed = f"the first of {len(found.tokens)} tokens after {found.first_seconds:.2f} s{speed}"
+    new = f"{len(found.tokens)} more" if is_modelled(chain) else timed
+    report.text(f"[{found.prompt_tokens} tokens of the prompt, {new}, on {where_it_ran(chain)}]")
 
 
 # --- another engine

@@ -12,12 +12,13 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from assay.cli.chains import TargetOption, chosen
+from assay.cli.chains import TargetOption, check_timed, chosen, where_it_ran
 from assay.cli.inputs import DimOption, InputOption, ModelArgument, RandomOption, make_feeds
 from assay.cli.numbers import MOST_SECONDS, number_option
 from assay.cli.output import CommandOutput, JsonOption, reporting
 from assay.cli.sizes import told_if_it_fails
 from assay.errors import BadFeed, NotFound
+from assay.runtime.targets import is_modelled
 
 ModeOption = Annotated[
     Literal["exact", "precise"],
@@ -75,6 +76,9 @@ def run(
         started = time.perf_counter()
         source = read(model)
         chain = chosen(target)
+        modelled = is_modelled(chain)
+        if profile:
+            check_timed(chain, "leave out --profile")
         options = SessionOptions(target=chain, mode=mode, disabled_passes=tuple(disable_pass or ()))
         made = cache(lambda: source.session(options))  # not before the options that say what it is fed are read
         feeds = make_feeds(source, inputs, random, dim, lambda: made().lowered)
@@ -93,13 +97,15 @@ def run(
             report.text()
             show(report, observed, "observed")
         taken = "" if memory is None else f", {memory / (1 << 20):.1f} MiB for intermediate results"
-        report.text(f"loaded in {loaded - started:.2f} s, ran in {finished - loaded:.2f} s on {chain} ({mode}){taken}")
+        took = "" if modelled else f" in {finished - loaded:.2f} s"
+        report.text(f"loaded in {loaded - started:.2f} s, ran{took} on {where_it_ran(chain)}, {mode}{taken}")
         report.result(
             {
                 "model": str(model),
                 "target": chain,
                 "mode": mode,
-                "seconds": {"load": loaded - started, "run": finished - loaded},
+                "seconds": {"load": loaded - started, "run": None if modelled else finished - loaded},
+                "modelled": modelled,
                 "peak_bytes": memory,
                 "outputs": rows,
                 "observed": observed,

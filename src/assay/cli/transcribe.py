@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from assay.cli.chains import TargetOption, chosen
+from assay.cli.chains import TargetOption, chosen, where_it_ran
 from assay.cli.numbers import MOST_SEED, count_option
 from assay.cli.output import DIFFERS, CommandOutput, JsonOption, reporting
 from assay.errors import NotFound
 from assay.needs import require
+from assay.runtime.targets import is_modelled
 
 if TYPE_CHECKING:
     from assay.jobs.sound_files import SoundBytes
@@ -106,7 +107,7 @@ def transcribe(
         if save_job is not None:
             job.save(save_job)
         other = None if compare_with is None else compared(report, model, source, how, found, writer, compare_with)
-        result = {"model": model, "target": chain, "sound": sound, **_told(found), **told}
+        result = {"model": model, "target": chain, "sound": sound, **_told(found, chain), **told}
         report.result({**result, "job": job.digest, "compared": other})
         if other is not None and not other["same"]:
             raise typer.Exit(DIFFERS)
@@ -166,17 +167,19 @@ def _writing(report: CommandOutput, output: Path | None) -> Generator[Any]:
         yield write
 
 
-def _told(found: Transcription) -> dict[str, Any]:
+def _told(found: Transcription, chain: str) -> dict[str, Any]:
+    modelled = is_modelled(chain)
     return {
         "text": found.text,
         "language": found.language,
         "phrases": [vars(each) for each in found.phrases],
-        "seconds": {"sound": found.sound_seconds, "all": found.seconds},
+        "seconds": {"sound": found.sound_seconds, "all": None if modelled else found.seconds},
+        "modelled": modelled,
     }
 
 
 def _show_speed(found: Transcription, chain: str) -> None:
     """On stderr, since what was said may go into a pipe."""
-    times = f", {found.sound_seconds / found.seconds:.1f} times as fast as it was said" if found.sound_seconds else ""
-    line = f"[{found.sound_seconds:.1f} s of sound in {found.seconds:.2f} s{times}, on {chain}]"
-    typer.echo(line, err=True)
+    ratio = f", {found.sound_seconds / found.seconds:.1f} times as fast as it was said" if found.sound_seconds else ""
+    took = "" if is_modelled(chain) else f" in {found.seconds:.2f} s{ratio}"
+    typer.echo(f"[{found.sound_seconds:.1f} s of sound{took}, on {where_it_ran(chain)}]", err=True)

@@ -46,12 +46,12 @@ def explained_run(
     for each in found.phrases:
         report.text(f"  {each.start:6.2f} – {each.end:6.2f}  {each.text}")
     report.text()
-    show_times(report, found.sound_seconds, stages, second.seconds)
+    times = show_times(report, chain, found.sound_seconds, stages, second.seconds)
     sessions = {"encoder": writer.encoder.session, "decoder": writer.decoder.session}
     placed = {name: placed_ops(session.explain()) for name, session in sessions.items()}
     for name, rows in placed.items():
         show_ops(report, name, rows)
-    return writer, found, {"stages": stages, "second": second.seconds, "ops": placed}
+    return writer, found, {"times": times, "ops": placed}
 
 
 def _added(*parts: Mapping[str, float]) -> dict[str, float]:

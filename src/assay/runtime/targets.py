@@ -122,6 +122,14 @@ def check_target(text: str) -> None:
     make_chain(text, "exact", DEFAULT)
 
 
+def is_modelled(text: str) -> bool:
+    """Whether results of a chain come from a model of a device that is not here, so that times of runs mean nothing.
+
+    NotFound if a target of the chain does not exist or cannot be used here.
+    """
+    return any(target.traits.modelled for target in make_chain(text, "exact", DEFAULT))
+
+
 def make_target(name: str, mode: str, limits: Limits, threads: Threads = available_threads) -> Target:
     """The target called `name`, whose runs use `threads`; NotFound if there is none or it cannot be used here."""
     make = _maker(name)

@@ -120,6 +120,10 @@ class Buckets(NamedTuple):
         return self.sizes[at] if size > 0 and at < len(self.sizes) else size
 
 
+DEVICE_MODEL = "device model: nothing ran on a device, and no time of a run is told"
+"""What reports say of results that are `modelled`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Traits:
     """What the runtime must know of a target before it compiles for it.

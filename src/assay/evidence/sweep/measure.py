@@ -33,7 +33,7 @@ from assay.runtime.targets import make_chain
 from assay.runtime.torch.backend import Options
 from assay.runtime.torch.explain import GraphBreak, explained
 from assay.runtime.torch.watch import CallArguments, ModelCall, Watched, watching
-from assay.targets.base import Traits
+from assay.targets.base import DEVICE_MODEL, Traits
 
 _PATIENCE = 10.0
 """Seconds after which timed runs end, if there were enough of them."""
@@ -82,7 +82,7 @@ def _measured(draft: Draft, make: Callable[[Job], Subject]) -> Record:
     found = _cold(draft, subject, options)
     gc.collect()
     if traits.modelled:
-        draft.note("device model: nothing ran on a device, and no time of a run is told")
+        draft.note(DEVICE_MODEL)
         draft.speed.pop("first_run", None)
     elif draft.job.rounds:
         _steady(draft, subject, options)

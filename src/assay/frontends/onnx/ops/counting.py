@@ -40,14 +40,14 @@ class _Less(NamedTuple):
     seen_as: DType | None
 
 
-class Counted(NamedTuple):
+class CountedLoop(NamedTuple):
     """A loop's body that always goes on, and how often it runs."""
 
     rounds: Value
     body: Graph
 
 
-def counted(b: Builder, go: Value | None, carried: Sequence[Value], body: Graph) -> Counted | None:
+def counted(b: Builder, go: Value | None, carried: Sequence[Value], body: Graph) -> CountedLoop | None:
     """A loop that ends by its count alone, if its condition is that of a counter; None for others."""
     test = _less(_makers(body.nodes), body.outputs[0])
     if test is None:
@@ -72,7 +72,7 @@ def counted(b: Builder, go: Value | None, carried: Sequence[Value], body: Graph)
         outputs=(always, *body.outputs[1:]),
         constants={**body.constants, always: np.asarray(np.True_)},
     )
-    return Counted(b.max(b.sub(scalar(b, as_i64(b, most)), first), least), endless)
+    return CountedLoop(b.max(b.sub(scalar(b, as_i64(b, most)), first), least), endless)
 
 
 def _first_count(b: Builder, carried: Sequence[Value], body: Graph, ahead: Value) -> int | None:
