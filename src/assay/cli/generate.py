@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 ModelArgument = Annotated[
     Path,
-    typer.Argument(metavar="MODEL", help="A folder of Hugging Face's form, or a GGUF file.", show_default=False),
+    typer.Argument(
+        metavar="MODEL", help="A folder of Hugging Face's form, a GGUF file, or smollm2-135m.", show_default=False
+    ),
 ]
 PromptArgument = Annotated[
     str, typer.Argument(metavar="PROMPT", help="The text to be continued; '-' reads it from stdin.", show_default=False)

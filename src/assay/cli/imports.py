@@ -14,7 +14,7 @@ SourceArgument = Annotated[
     Path,
     typer.Argument(
         metavar="MODEL",
-        help="A folder of Hugging Face's form, a GGUF file, or a file of torch.save.",
+        help="A folder of Hugging Face's form, a GGUF file, a file of torch.save, or a name such as smollm2-135m.",
         show_default=False,
     ),
 ]
@@ -36,9 +36,10 @@ def import_weights(
 ) -> None:
     """Make graphs of weights, and save them as text beside the weights and the tokenizer."""
     from assay.frontends.checkpoint import load_model, save_bundle
+    from assay.zoo.checkpoints import checkpoint_path
 
     with reporting(json) as report:
-        found = load_model(model, logits=logits)
+        found = load_model(checkpoint_path(model), logits=logits)
         save_bundle(found, output)
         if onnx:
             from assay.frontends.onnx.saving import save_graph

@@ -126,11 +126,11 @@ def _eager_scores(model: str, writer: SpeechWriter, sound: Any, tokens: list[int
     import torch
 
     from assay.jobs.definitions.sound import log_mel, resample
-    from assay.jobs.speech import model_file
     from assay.ops.registry import evaluate
+    from assay.zoo.checkpoints import checkpoint_path
     from assay.zoo.whisper_model import from_checkpoint
 
-    path = model_file(model)
+    path = checkpoint_path(model)
     if path.suffix != ".pt" or writer.model.tokens.languages:
         raise BadArgument("eager reads OpenAI's files of English models alone", hint="compare with a target")
     samples, rate = sound.read()

