@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -17,7 +18,7 @@ import assay  # noqa: E402
 from assay.errors import BadArgument, FileMissing  # noqa: E402
 from assay.jobs.generate import Sampling  # noqa: E402
 from assay.jobs.job import read_job  # noqa: E402
-from assay.jobs.pipelines import TextWriter  # noqa: E402
+from assay.jobs.pipelines import Beams, TextWriter  # noqa: E402
 
 PROMPT = "The quick brown fox"
 CONFIGURATIONS = {
@@ -59,6 +60,36 @@ def test_a_pipeline_writes_what_transformers_writes(folders: dict[str, Path], na
     again = writer(PROMPT + found.text, Sampling(most=5))
     fresh = assay.pipeline("generate", folders[name], target="cpu")(PROMPT + found.text, Sampling(most=5))
     assert again.tokens == fresh.tokens, "states of earlier texts lead to the same tokens"
+
+
+def test_a_search_finds_what_transformers_finds(folders: dict[str, Path]) -> None:
+    writer = assay.pipeline("generate", folders["llama"], target="cpu")
+    found = writer.search(PROMPT, Beams(4, length_penalty=0.5), Sampling(most=24, repetition_penalty=1.3))
+    tokens = torch.tensor([writer.tokenizer.encode(PROMPT)])
+    model = transformers.AutoModelForCausalLM.from_pretrained(folders["llama"]).eval()
+    settings = {"num_beams": 4, "length_penalty": 0.5, "repetition_penalty": 1.3, "do_sample": False}
+    theirs = model.generate(tokens, max_new_tokens=24, pad_token_id=0, eos_token_id=0, **settings)
+    made, padding = np.split(theirs[0, tokens.shape[1] :].numpy(), [len(found.tokens)])
+    assert list(found.tokens) == made.tolist()
+    assert not padding.any()
+    assert found.tokens != writer(PROMPT, Sampling(most=24, repetition_penalty=1.3)).tokens
+    assert found.text == writer.tokenizer.decode(found.tokens)
+    assert found.prompt_tokens == tokens.shape[1]
+    with pytest.raises(BadArgument, match="draws nothing"):
+        writer.search(PROMPT, Beams(4), Sampling(temperature=1.0))
+
+
+def test_generate_searches_and_compares(folders: dict[str, Path], call: Any, tmp_path: Path) -> None:
+    words = ("generate", folders["llama"], PROMPT, "--max-tokens", 30, "--beams", 4, "--repetition-penalty", 1.3)
+    saved = tmp_path / "search.job"
+    for peer in ("hf", "reference"):
+        code, out, _ = call(*words, "--compare-with", peer, "--save-job", saved, "--json", "-")
+        told = json.loads(out)
+        assert (code, told["compared"]["same"]) == (0, True)
+        assert told["job"] == read_job(saved).digest
+    code, out, told = call(*words, "--stop", "x")
+    assert code == 2
+    assert "leave --stop out" in told
 
 
 def test_a_conversation_goes_on(folders: dict[str, Path]) -> None:

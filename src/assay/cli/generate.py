@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +19,7 @@ from assay.runtime.targets import is_modelled
 
 if TYPE_CHECKING:
     from assay.jobs.generate import Sampling
+    from assay.jobs.job import JobGraph
     from assay.jobs.pipelines import TextWriter, Written
 
 ModelArgument = Annotated[
@@ -61,6 +63,9 @@ CompareOption = Annotated[
         help="Write it again elsewhere and compare token by token: a target such as reference, or transformers (hf).",
     ),
 ]
+BeamsOption = Annotated[
+    int, count_option("--beams", most=64, help="Follow so many texts at once, and show the best at the end.")
+]
 SaveOption = Annotated[Path | None, typer.Option("--save-job", metavar="FILE", help="Save the job that runs.")]
 SystemOption = Annotated[str, typer.Option("--system", metavar="TEXT", help="What the model is told first.")]
 
@@ -78,6 +83,7 @@ def generate(
     frequency_penalty: FrequencyOption = 0.0,
     seed: SeedOption = 0,
     stop: StopOption = None,
+    beams: BeamsOption = 1,
     target: TargetOption = None,
     compare_with: CompareOption = None,
     save_job: SaveOption = None,
@@ -93,19 +99,19 @@ def generate(
         chain = chosen(target)
         _check_peer(compare_with, sampling)
         require("tokenizers")
+        way = _Way(sampling, tuple(stop or ()), beams)
         writer = _opened(model, chain)
+        job = way.job(writer)
         if save_job is not None:
-            writer.job(sampling, False).save(save_job)
+            job.save(save_job)
         text = sys.stdin.read() if prompt == "-" else prompt
         report.piece(text)
-        found = writer(text, sampling, stop=stop or (), pieces=report.piece)
+        found = way.written(writer, text, report.piece)
         report.text()
         _show_speed(report, found, chain)
         told = {"model": str(model), "target": chain, "prompt": text, **_told(found, chain)}
-        compared = (
-            None if compare_with is None else _compared(report, model, text, sampling, stop or (), found, compare_with)
-        )
-        report.result({**told, "job": writer.job(sampling, False).digest, "compared": compared})
+        compared = None if compare_with is None else _compared(report, model, text, way, found, compare_with)
+        report.result({**told, "job": job.digest, "compared": compared})
         if compared is not None and not compared["same"]:
             raise typer.Exit(DIFFERS)
 
@@ -158,6 +164,36 @@ def _asked(report: CommandOutput) -> str | None:
             return line.strip() or None
 
 
+@dataclass(frozen=True)
+class _Way:
+    """How a text is continued: token by token, or by a beam search."""
+
+    sampling: Sampling
+    stop: tuple[str, ...]
+    beams: int
+
+    def __post_init__(self) -> None:
+        if self.beams > 1 and self.stop:
+            raise BadArgument("a beam search ends where tokens say so, not before texts", hint="leave --stop out")
+
+    def job(self, writer: TextWriter) -> JobGraph:
+        """The job that continues it."""
+        from assay.jobs.pipelines import Beams
+
+        searches = self.beams > 1
+        return writer.search_job(Beams(self.beams), self.sampling) if searches else writer.job(self.sampling, False)
+
+    def written(self, writer: TextWriter, text: str, pieces: Callable[[str], None] = lambda text: None) -> Written:
+        """What follows a text. A search knows it at the end alone."""
+        from assay.jobs.pipelines import Beams
+
+        if self.beams == 1:
+            return writer(text, self.sampling, stop=self.stop, pieces=pieces)
+        found = writer.search(text, Beams(self.beams), self.sampling)
+        pieces(found.text)
+        return found
+
+
 def _opened(model: Path, chain: str) -> TextWriter:
     from assay.jobs.pipelines import open_writer
     from assay.runtime.options import SessionOptions
@@ -202,16 +238,15 @@ def _compared(
     report: CommandOutput,
     model: Path,
     prompt: str,
-    sampling: Sampling,
-    stop: Sequence[str],
+    way: _Way,
     found: Written,
     name: str,
 ) -> Mapping[str, Any]:
     """Whether another engine chooses the same tokens; where they part, if they do."""
     if name == "hf":
-        theirs = _hugging_face(model, prompt, sampling, len(found.tokens))
+        theirs = _hugging_face(model, prompt, way, len(found.tokens))
     else:
-        theirs = list(_opened(model, name)(prompt, sampling, stop=stop).tokens)
+        theirs = list(way.written(_opened(model, name), prompt).tokens)
     ours = list(found.tokens)
     same = next(
         (at for at, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs))
@@ -221,13 +256,16 @@ def _compared(
     return {"with": name, "same": equal, "equal_tokens": same, "tokens": theirs}
 
 
-def _hugging_face(model: Path, prompt: str, sampling: Sampling, count: int) -> list[int]:
-    """The tokens that transformers makes of the same prompt, as many as there are."""
+def _hugging_face(source: Path, prompt: str, way: _Way, count: int) -> list[int]:
+    """The tokens that transformers makes of the same prompt: as many as there are, or all that a beam search finds
+    up to the one that ends the text."""
     import torch
     import transformers
 
     from assay.jobs.tokenizers import open_tokenizer
+    from assay.zoo.checkpoints import checkpoint_path
 
+    model = checkpoint_path(source)
     whole = {} if model.is_dir() else {"gguf_file": model.name}
     library: Any = transformers
     try:
@@ -239,10 +277,17 @@ def _hugging_face(model: Path, prompt: str, sampling: Sampling, count: int) -> l
     found = theirs.eval().generate(
         tokens,
         attention_mask=torch.ones_like(tokens),
-        max_new_tokens=count,
+        max_new_tokens=count if way.beams == 1 else way.sampling.most,
+        num_beams=way.beams,
         do_sample=False,
-        repetition_penalty=sampling.repetition_penalty,
+        repetition_penalty=way.sampling.repetition_penalty,
         eos_token_id=list(tokenizer.ends) or None,
         pad_token_id=0,
     )
-    return found[0, tokens.shape[1] :].tolist()
+    made = found[0, tokens.shape[1] :].tolist()
+    return made if way.beams == 1 else made[: _length(made, tokenizer.ends)]
+
+
+def _length(tokens: Sequence[int], ends: Collection[int]) -> int:
+    """How many tokens a text has with the one that ends it; what follows is padding."""
+    return next((at + 1 for at, token in enumerate(tokens) if token in ends), len(tokens))

@@ -20,6 +20,7 @@ from assay.jobs.generate import Sampling, generate_job
 from assay.jobs.job import JobGraph
 from assay.jobs.kept import decoder_of, open_kept
 from assay.jobs.models import JobModel
+from assay.jobs.search import search_job
 from assay.jobs.tokenizers import Tokenizer, make_tokenizer
 from assay.ops.definitions.text import strings
 from assay.runtime.options import SessionOptions, options_from
@@ -47,6 +48,15 @@ class Written:
         return (len(self.tokens) - 1) / left if len(self.tokens) > 1 and left > 0 else None
 
 
+@dataclass(frozen=True)
+class Beams:
+    """A beam search: how many texts it follows, how much longer ones count, and whether it ends with that many."""
+
+    width: int
+    length_penalty: float = 1.0
+    early_stopping: bool = False
+
+
 class TextWriter:
     """Continues texts and conversations. `stop_tokens` are those that end a text, unless a call names others."""
 
@@ -55,6 +65,8 @@ class TextWriter:
         self.stop_tokens = tokenizer.ends
         self.job = lru_cache(_JOBS)(self._job)
         """The job for a way of sampling, and for conversations or single texts."""
+        self.search_job = lru_cache(_JOBS)(self._search_job)
+        """The job for a beam search and a way of sampling; BadArgument for settings that a search does not have."""
 
     def __call__(self, prompt: str, sampling: Sampling | None = None, **more: Any) -> Written:
         """What follows a text; for `more` see `write`."""
@@ -76,6 +88,26 @@ class TextWriter:
         budget: Budget | None = None,
     ) -> Written:
         """Run the job. Pieces of the text are handed to `pieces` as they are made; the budget can stop it."""
+        job = self.job(sampling or Sampling(), "prompt" not in given)
+        more = {"pieces": pieces, "stop_texts": strings(list(stop))}
+        return self._run(job, {**given, **more}, stop_tokens, budget)
+
+    def search(
+        self,
+        prompt: str,
+        beams: Beams,
+        sampling: Sampling | None = None,
+        *,
+        stop_tokens: Sequence[int] | None = None,
+        budget: Budget | None = None,
+    ) -> Written:
+        """The best text that a beam search finds to follow another. Of `sampling` it takes the most tokens and the
+        penalty of repetition; BadArgument if more is set."""
+        return self._run(self.search_job(beams, sampling or Sampling()), {"prompt": prompt}, stop_tokens, budget)
+
+    def _run(
+        self, job: JobGraph, given: Mapping[str, Any], stop_tokens: Sequence[int] | None, budget: Budget | None
+    ) -> Written:
         times: list[float] = []
 
         def progress(count: int) -> None:
@@ -84,14 +116,12 @@ class TextWriter:
         feeds: dict[str, Any] = {
             "decoder": self.decoder,
             "tokenizer": self.tokenizer,
-            "pieces": pieces,
             "progress": progress,
             "stop_tokens": list(self.stop_tokens if stop_tokens is None else stop_tokens),
-            "stop_texts": strings(list(stop)),
             **given,
         }
         started = time.perf_counter()
-        found = self.job(sampling or Sampling(), "prompt" not in given).run(feeds, budget=budget)
+        found = job.run(feeds, budget=budget)
         ended = time.perf_counter()
         first = (times[0] if times else ended) - started
         return Written(
@@ -100,6 +130,13 @@ class TextWriter:
 
     def _job(self, sampling: Sampling, chat: bool) -> JobGraph:
         return generate_job(self.decoder.digest, self.tokenizer.digest, sampling, chat=chat)
+
+    def _search_job(self, beams: Beams, sampling: Sampling) -> JobGraph:
+        most, penalty = sampling.most, sampling.repetition_penalty
+        if sampling != Sampling(most, repetition_penalty=penalty):
+            raise BadArgument("a beam search draws nothing", hint="it takes the most tokens and a repetition penalty")
+        names = self.decoder.digest, self.tokenizer.digest
+        return search_job(*names, **vars(beams), most=most, repetition_penalty=penalty)
 
 
 def open_writer(source: str | Path | ImportedModel, options: SessionOptions | None = None) -> TextWriter:

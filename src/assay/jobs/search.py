@@ -25,8 +25,9 @@ def search_job(
 ) -> JobGraph:
     """The job for a model and a tokenizer, by their hashes, with so many beams.
 
-    It takes `prompt`, a text, and the tokens that end a text; it gives `text`, `tokens` and their `score`. The number
-    of tokens goes to the stream `progress`. With `early_stopping` it ends as soon as that many texts have ended."""
+    It takes `prompt`, a text, and the tokens that end a text; it gives `text`, `tokens`, their `score` and
+    `prompt_tokens`. The number of tokens goes to the stream `progress`. With `early_stopping` it ends as soon as that
+    many texts have ended."""
     settings = {"most": np.array(most, np.int64), "repetition_penalty": np.array(repetition_penalty, np.float32)}
     b = JobBuilder("search", settings)
     decoder, reader = b.link("decoder", "model", model), b.link("tokenizer", "tokenizer", tokenizer)
@@ -51,7 +52,8 @@ def search_job(
     length = b.reduce_sum(b.cast(b.ge(line, 0), dtype=i64), axes=(0,), keepdims=True)
     tokens = b.slice(line, [0], length, [1], axes=(0,))
     text = b.op("decode", reader, tokens)[0]
-    return b.job({"text": text, "tokens": tokens, "score": b.gather(scores, b.constant(0, i64), axis=0)})
+    score = b.gather(scores, b.constant(0, i64), axis=0)
+    return b.job({"text": text, "tokens": tokens, "score": score, "prompt_tokens": prompt})
 
 
 def _round(
