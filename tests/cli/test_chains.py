@@ -219,6 +219,15 @@ def test_embed_says_that_a_device_model_made_the_vectors(call: Any, monkeypatch:
     assert "device model" in call("embed", *RUNS["embed"][0], "--target", "reference")[1]
 
 
+def test_compare_says_which_engine_is_a_device_model(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["compare", "m.onnx", "onnx-reference", "reference", "--random", "0"]
+    assert "device model" not in call(*words)[1]
+    monkeypatch.setattr(ReferenceTarget, "traits", Traits(modelled=True))
+    told = call(*words)[1]
+    assert "reference: device model" in told
+    assert "onnx-reference: device model" not in told
+
+
 @pytest.mark.parametrize("words", [["bench", "m.onnx"], ["run", "m.onnx", "--random", "0", "--profile"]])
 def test_a_device_model_is_not_timed(call: Any, monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     monkeypatch.setattr(ReferenceTarget, "traits", Traits(modelled=True))

@@ -10,6 +10,7 @@ from assay.cli.inputs import DimOption, InputOption, ModelArgument, RandomOption
 from assay.cli.numbers import MOST_FACTOR, number_option
 from assay.cli.output import DIFFERS, CommandOutput, JsonOption, reporting
 from assay.cli.sizes import told_if_it_fails
+from assay.targets.base import DEVICE_MODEL
 
 _ENGINE = "A target such as cpu, cpu:-fold (without that pass), reference:precise; a peer: onnxruntime, onnx-reference."
 FirstArgument = Annotated[str, typer.Argument(metavar="A", help=_ENGINE, show_default=False)]
@@ -45,18 +46,23 @@ def compare(
 
     with reporting(json) as report:
         source = read(model)
-        for spec in (a, b):
-            engine(spec).version()
+        engines = [engine(spec) for spec in (a, b)]
+        for each in engines:
+            each.version()
         feeds = make_feeds(source, inputs, random, dim)
         with told_if_it_fails(feeds.assumed):
             found = compare_models(model, a, b, feeds.values, Judge(rtol, atol))
+        modelled = [each.name for each in engines if each.is_modelled]
         _show(report, found, every)
+        for name in modelled:
+            report.text(f"{name}: {DEVICE_MODEL}")
         first = found.first_divergence
         report.result(
             {
                 "model": str(model),
                 "a": a,
                 "b": b,
+                "modelled": modelled,
                 "compared": len(found.values),
                 "diverged": len(found.diverged),
                 "first_divergence": None if first is None else first.as_dict(),

@@ -11,7 +11,7 @@ from assay.evidence.peers import ModelSource, Ready, load_peer, peer_names, peer
 from assay.ir.graph import Graph
 from assay.runtime.load import load
 from assay.runtime.session import Session, SessionOptions
-from assay.runtime.targets import make_chain, target_names
+from assay.runtime.targets import is_modelled, make_chain, target_names
 
 _WORDS: dict[str, dict[str, Any]] = {
     "exact": {"mode": "exact"},
@@ -43,6 +43,11 @@ class Engine:
             return ""
         first = make_chain(self.options.target, self.options.mode, self.options.limits)[0]
         return "" if first.traits.rounds_to is None else first.traits.rounds_to.name
+
+    @property
+    def is_modelled(self) -> bool:
+        """Whether values come from a model of a device that is not here."""
+        return self.options is not None and is_modelled(self.options.target)
 
     def version(self) -> str:
         """The version behind this engine; NotFound if a peer is not installed."""
