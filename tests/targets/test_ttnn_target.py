@@ -471,6 +471,15 @@ def test_without_the_library_the_target_is_absent_and_says_why(monkeypatch: pyte
         make_chain(CHAIN, "exact", DEFAULT)
 
 
+@pytest.mark.parametrize("variable", ["CARD", "NUMBERS", "WEIGHTS", "PARALLEL"])
+def test_the_probe_tells_which_variable_says_what_cannot_be(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    monkeypatch.setenv(f"ASSAY_TTNN_{variable}", "nonsense")
+    probe = probe_target("ttnn")
+    assert not probe.present
+    assert "'nonsense'" in probe.reason
+    assert f"(ASSAY_TTNN_{variable}); choose from" in probe.reason
+
+
 def test_the_probe_tells_the_card_and_where_numbers_come_from(target: TtnnTarget) -> None:
     probe = target.probe()
     assert probe.present

@@ -72,7 +72,7 @@ def probed(environment: dict[str, str]) -> str:
 @pytest.mark.parametrize(
     ("environment", "words"),
     [
-        ({"ASSAY_VULKAN_LIBRARY": "/nowhere/libvulkan.so"}, "there is no Vulkan loader"),
+        ({"ASSAY_VULKAN_LIBRARY": "/nowhere/libvulkan.so"}, "there is no Vulkan loader (/nowhere/libvulkan.so)"),
         ({"VK_ICD_FILENAMES": "/nowhere/icd.json", "VK_DRIVER_FILES": "/nowhere/icd.json"}, "make vulkan"),
         ({"ASSAY_VULKAN_DEVICE": "a device that nobody has"}, "there is no Vulkan device"),
         ({"ASSAY_VULKAN_RESTRICT": "no-f46"}, "did you mean 'no-f64'"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from assay.errors import CompileFailed
+from assay.errors import CompileFailed, NotFound
 from assay.ir.dtypes import bf16
 from assay.ir.graph import Graph, Node
 from assay.limits import Limits
@@ -27,6 +27,7 @@ from assay.targets.base import (
 from assay.targets.shared.limitations import other_mode
 from assay.targets.threads import Threads, available_threads
 from assay.targets.ttnn.card import open_card
+from assay.targets.ttnn.cards import chosen_card
 from assay.targets.ttnn.executable import Setting, compiled
 from assay.targets.ttnn.formats import chosen_weights
 from assay.targets.ttnn.heads import fuse_heads
@@ -48,8 +49,13 @@ class TtnnTarget:
         self._mode, self._limits = mode, limits
 
     def probe(self) -> Probe:
-        """Whether the library is there, which card stands in, and who computes."""
-        library = open_library()
+        """Whether the library is there, which card stands in, and who computes; else what is missing, or which variable
+        says what cannot be."""
+        try:
+            _check_variables()
+            library = open_library()
+        except NotFound as error:
+            return Probe(False, f"{error.message}; {error.hint}")
         if isinstance(library, str):
             return Probe(False, library)
         try:
@@ -114,3 +120,9 @@ class TtnnTarget:
 
 _LIMITATIONS = TABLE.limitations()
 _BUCKETS = Buckets.powers_of_two(1 << 16)
+
+
+def _check_variables() -> None:
+    """NotFound if a variable of the target has a value that there is not."""
+    for chosen in (chosen_card, chosen_numbers, chosen_weights, chosen_way):
+        chosen()

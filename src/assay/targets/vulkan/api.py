@@ -186,6 +186,11 @@ class RawApi:
 
 
 @cache
+def loader_name() -> str:
+    """What Vulkan's loader is looked for as."""
+    return os.environ.get(LIBRARY) or _USUAL[0]
+
+
 def loader() -> ctypes.CDLL | None:
     """Vulkan's loader; None if there is none."""
     named = os.environ.get(LIBRARY)

@@ -73,7 +73,7 @@ def open_instance() -> Instance:
     """The one instance of this process; Absent if there is no loader, or none for this version."""
     library = api.loader()
     if library is None:
-        raise Absent("there is no Vulkan loader (libvulkan.so.1)", hint=INSTALL)
+        raise Absent(f"there is no Vulkan loader ({api.loader_name()})", hint=INSTALL)
     whole = api.global_api(library)
     try:
         version = ctypes.c_uint32()
