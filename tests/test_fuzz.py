@@ -18,12 +18,14 @@ from assay.evidence.fuzz.graph_cases import GraphCase, GraphGrower, NotComputed,
 from assay.evidence.fuzz.graph_deviations import DEVIATIONS, REFUSALS, GraphDeviation
 from assay.evidence.fuzz.graph_peers import OnnxRuntimePeer
 from assay.evidence.fuzz.graph_run import GraphFuzzReport, make_case, run_fuzz, shrink
+from assay.evidence.fuzz.graph_targets import ELSEWHERE, SYMBOLIC
 from assay.ir import dtypes
 from assay.ir.parser import parse_graph
 from assay.ir.printer import print_graph
 from assay.ir.verify import verify
 from assay.ops import CORE
 from assay.ops.registry import Sample
+from assay.runtime.targets import is_modelled, own_target_names, probe_target
 from assay.targets.reference import ReferenceTarget
 
 DOCS = Path(__file__).parent.parent / "docs" / "fuzzing.md"
@@ -38,6 +40,27 @@ def test_oracle_and_peers_agree() -> None:
         assert tally.whole + tally.part + tally.none == 100, name
         assert tally.elements > 20 * tally.undecided, name
     assert report.peers["onnxruntime"].whole > 15
+
+
+@pytest.mark.parametrize("target", own_target_names())
+def test_targets_agree_with_the_oracle(target: str) -> None:
+    probe = probe_target(target)
+    if not probe.present or is_modelled(target):
+        pytest.skip(probe.reason or "it rounds to fewer digits than ops state")
+    names = (target, target + SYMBOLIC)
+    report = run_fuzz(20, seed=33, peers=names)
+    assert report.ok, str(report)
+    for name in names:
+        tally = report.peers[name]
+        assert tally.whole + tally.part == 20, name
+        assert tally.whole >= 5, str(report)
+
+
+def test_what_a_target_did_not_compute_is_told() -> None:
+    report = run_fuzz(8, seed=33, peers=("cpu",), ops=["det", "add"])
+    told = report.peers["cpu"].left_out[ELSEWHERE]
+    assert set(told) == {"det: there is no kernel"}
+    assert "nodes elsewhere" in str(report)
 
 
 def test_graphs_are_valid_and_depend_on_the_seed_alone() -> None:
@@ -84,7 +107,7 @@ def found(monkeypatch: pytest.MonkeyPatch, op: str, peer: str, **changes: Any) -
     return run_fuzz(12, seed=4, peers=(peer,), ops=[op, "add", "transpose", "reduce_sum"])
 
 
-@pytest.mark.parametrize("peer", ["decomposed", "symbolic", "onnxruntime"])
+@pytest.mark.parametrize("peer", ["decomposed", "symbolic", "onnxruntime", "cpu", "cpu:symbolic"])
 def test_a_wrong_reference_is_found_and_shrunk(monkeypatch: pytest.MonkeyPatch, peer: str) -> None:
     report = found(monkeypatch, "sigmoid", peer, reference=scaled("sigmoid"))
     assert not report.ok

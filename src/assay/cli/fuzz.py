@@ -29,7 +29,7 @@ TargetsOption = Annotated[
         "--targets",
         "-t",
         metavar=METAVAR,
-        help=f"Of programs and models: a target or a chain; may be repeated {DEFAULT}, and the oracle).",
+        help=f"A target or a chain; may be repeated {DEFAULT}, and the oracle).",
     ),
 ]
 Watch = Callable[[int, int], None]
@@ -50,7 +50,8 @@ def fuzz(
 ) -> None:
     """Make random programs and check that all engines that can run them agree.
 
-    Graphs of core ops: the oracle in several ways and onnxruntime. Torch programs: eager. ONNX models: onnxruntime and
+    Graphs of core ops: the oracle in several ways, onnxruntime, and targets with known and with symbolic sizes. Torch
+    programs: eager. ONNX models: onnxruntime and
     the reference evaluator of the onnx package.
     """
     names = list(dict.fromkeys(chosen_all(targets) + ([] if targets else [ORACLE])))
@@ -66,9 +67,11 @@ def fuzz(
 
 
 def _graphs(count: int, seed: int, targets: Sequence[str], first: int, workers: int, watch: Watch) -> Any:
-    from assay.evidence.fuzz.graph_run import run_fuzz
+    from assay.evidence.fuzz.graph_run import ALL_PEERS, run_fuzz
+    from assay.evidence.fuzz.graph_targets import SYMBOLIC
 
-    return run_fuzz(count, seed, progress=watch, first=first)
+    chains = [name + sizes for name in targets if name != ORACLE for sizes in ("", SYMBOLIC)]
+    return run_fuzz(count, seed, [*ALL_PEERS, *chains], progress=watch, first=first)
 
 
 def _torch_programs(count: int, seed: int, targets: Sequence[str], first: int, workers: int, watch: Watch) -> Any:

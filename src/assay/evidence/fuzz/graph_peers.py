@@ -78,7 +78,7 @@ class Decomposed:
         try:
             return _reference(case, lower(case.graph, decomposed=True))
         except Exception as error:
-            return PeerAnswer(failure=_described(error))
+            return PeerAnswer(failure=described(error))
 
 
 class Symbolic:
@@ -89,10 +89,14 @@ class Symbolic:
     def ask(self, case: GraphCase) -> PeerAnswer:
         """Lower with a symbol for each dim of an input, then run."""
         try:
-            facts = [Fact(_symbolic(value, f"d{i}")) for i, value in enumerate(case.graph.inputs)]
-            return _reference(case, lower(case.graph, facts, decomposed=True))
+            return _reference(case, lower(case.graph, symbols_of(case), decomposed=True))
         except Exception as error:
-            return PeerAnswer(failure=_described(error))
+            return PeerAnswer(failure=described(error))
+
+
+def symbols_of(case: GraphCase) -> list[Fact]:
+    """The inputs of a case with a symbol for each of their dims."""
+    return [Fact(_symbolic(value, f"d{i}")) for i, value in enumerate(case.graph.inputs)]
 
 
 def _symbolic(value: Value, name: str) -> TensorType:
@@ -101,7 +105,8 @@ def _symbolic(value: Value, name: str) -> TensorType:
     return TensorType(value.type.dtype, shape and tuple(symbol(f"{name}_{i}") for i in range(len(shape))))
 
 
-def _described(error: Exception) -> str:
+def described(error: Exception) -> str:
+    """An error as a failure is told."""
     return str(error) if isinstance(error, AssayError) else f"{type(error).__name__}: {error}"
 
 
@@ -133,7 +138,7 @@ class Reimported:
         try:
             results = ReferenceTarget().compile(lower(load(model))).run(case.inputs)
         except Exception as error:
-            return PeerAnswer(left_out=left_out, failure=_described(error))
+            return PeerAnswer(left_out=left_out, failure=described(error))
         return PeerAnswer(dict(zip(case.graph.outputs, results, strict=True)), left_out)
 
 

@@ -29,6 +29,7 @@ from assay.evidence.fuzz.graph_cases import (
     without,
 )
 from assay.evidence.fuzz.graph_peers import DEVIATES, KINDS, PEERS, Peer, PeerAnswer
+from assay.evidence.fuzz.graph_targets import ELSEWHERE, TargetPeer
 from assay.ir.graph import Graph, Node, Value
 from assay.ir.printer import print_graph
 
@@ -36,6 +37,8 @@ Progress = Callable[[int, int], None]
 """Called with how many graphs are done, and how many there will be."""
 
 ALL_PEERS = tuple(PEERS)
+_REASONS = 20
+"""So many reasons of a kind are shown."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,9 @@ class Tally:
     results: int = 0
     elements: int = 0
     undecided: int = 0
-    left_out: dict[str, Counter[str]] = field(default_factory=lambda: {kind: Counter[str]() for kind in KINDS})
+    left_out: dict[str, Counter[str]] = field(
+        default_factory=lambda: {kind: Counter[str]() for kind in (*KINDS, ELSEWHERE)}
+    )
 
 
 @dataclass
@@ -106,7 +111,8 @@ class GraphFuzzReport:
             )
             for kind, reasons in tally.left_out.items():
                 lines += [f"    {reasons.total()} nodes {kind}, for {len(reasons)} reasons"] if reasons else []
-            lines += [f"      {count} × {reason}" for reason, count in tally.left_out[DEVIATES].most_common()]
+            for kind in (DEVIATES, ELSEWHERE):
+                lines += [f"      {count} × {reason}" for reason, count in tally.left_out[kind].most_common(_REASONS)]
         return "\n".join([*lines, *map(str, self.findings)])
 
 
@@ -120,7 +126,8 @@ def run_fuzz(
 ) -> GraphFuzzReport:
     """Compare `peers` with the oracle on `count` random graphs from number `first` on, made of `ops` if any are named.
 
-    Graph number i depends on `seed` and i alone. NotFound for a peer that does not exist.
+    A peer is one of `ALL_PEERS` or a chain of targets, with `SYMBOLIC` behind it if sizes are to be symbols. Graph
+    number i depends on `seed` and i alone. NotFound for a peer that does not exist.
     """
     asked = [_peer(name) for name in peers]
     report = GraphFuzzReport(seed, peers={peer.name: Tally() for peer in asked})
@@ -139,9 +146,13 @@ def make_case(seed: int, index: int, ops: Sequence[str] | None = None) -> GraphC
 
 
 def _peer(name: str) -> Peer:
-    if name not in PEERS:
-        raise NotFound(f"there is no peer '{name}' to fuzz against", hint=f"there is {', '.join(PEERS)}")
-    return PEERS[name]()
+    if name in PEERS:
+        return PEERS[name]()
+    try:
+        return TargetPeer(name)
+    except NotFound as error:
+        hint = f"there is {', '.join(PEERS)}, and a target or a chain"
+        raise NotFound(f"there is no peer '{name}' to fuzz against: {error.message}", hint=hint) from error
 
 
 def _one(report: GraphFuzzReport, index: int, peers: Sequence[Peer], ops: Sequence[str] | None) -> None:
