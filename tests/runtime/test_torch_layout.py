@@ -254,6 +254,21 @@ def test_results_of_two_operands_lie_in_the_order_of_both(left: str, right: str,
     assert not wrong
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("new", [(), (1,), (2,), (1, 1), (1, 2), (2, 1)], ids=str)
+def test_results_of_expanded_tensors_lie_as_eagers_do(new: tuple[int, ...], dynamic: bool) -> None:
+    def function(x: torch.Tensor) -> list[torch.Tensor]:
+        turned = [x.permute(order) for order in itertools.permutations(range(4))]
+        expanded = [
+            each.expand(*new, *(-1 if size > 1 else more for size in each.shape)) for each in turned for more in (1, 3)
+        ]
+        return [each.neg() for each in expanded]
+
+    x = torch.rand(2, 4, 1, 1)
+    found = torch.compile(function, backend="assay", options={"target": "reference"}, dynamic=dynamic or None)(x)
+    assert list(map(strides, found)) == list(map(strides, function(x)))
+
+
 SINGLE = [op for op in op_db if isinstance(op, UnaryUfuncInfo) and "jiterator" not in op.name]
 """torch's ops of one tensor, element by element."""
 SINGLE_ORDERS: dict[str, Callable[[torch.dtype], torch.Tensor]] = {

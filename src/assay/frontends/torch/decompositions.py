@@ -300,15 +300,30 @@ def laid_out_batch_norms() -> Generator[None]:
 @contextmanager
 def laid_out_elementwise() -> Generator[None]:
     """Inside, results of the ops in `ELEMENTWISE` and `ELEMENTWISE_AFTER_PLAIN` lie in memory as eager's do: in the
-    order of their operands. So do those in `LAYOUTS` and `PLAIN_RESULTS`."""
+    order of their operands. So do those in `LAYOUTS` and `PLAIN_RESULTS`, and what becomes of expanded tensors."""
     rules = {each: _laid_out(each) for each in _overloads(*ELEMENTWISE) if not schema_of(each).is_mutable}
     rules |= {each: _laid_out(each, after_plain=True) for each in ELEMENTWISE_AFTER_PLAIN}
     for layout, names in LAYOUTS.items():
         rules |= {each: _relaid(each, layout) for each in _overloads(*names) if not schema_of(each).is_mutable}
+    rules[torch.ops.aten.expand.default] = _expanded
     changes = {each: partial(_with_rule, rule) for each, rule in rules.items()}
     changes |= {each: partial(_as_composite, _plain(each)) for each in PLAIN_RESULTS}
     with changed_kernels(changes):
         yield
+
+
+def _expanded(x: torch.Tensor, sizes: Sequence[int | torch.SymInt], **kwargs: Any) -> torch.Tensor:
+    """The view with the strides of eager's kernel: a new axis of size 1 has that of the axis behind it times its size.
+    torch's rule for tracing gives it 1, and the order of results along the other axes follows from that."""
+    overload, new = torch.ops.aten.expand.default, len(sizes) - x.dim()
+    if not any(isinstance(size, int) and size == 1 for size in sizes[:new]):
+        return run_below(overload, x, sizes, **kwargs)
+    view = run_below(overload, x, sizes[new:], **kwargs)
+    for size in reversed(sizes[:new]):
+        view = view.unsqueeze(0)
+        if not isinstance(size, int) or size != 1:
+            view = run_below(overload, view, [size, *view.shape[1:]], **kwargs)
+    return view
 
 
 def _as_composite(rule: Callable[..., Any], kernels: Kernels) -> Kernels:
