@@ -464,3 +464,34 @@ def test_results_beside_a_checked_solution_lie_as_eagers_do(grad: bool) -> None:
     for mine, theirs in zip(found, expected, strict=True):
         assert (mine.shape, mine.stride()) == (theirs.shape, theirs.stride())
         torch.testing.assert_close(mine, theirs)
+
+
+def _parts(z: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return z, torch.view_as_real(z), torch.view_as_real(z)[1:, None]
+
+
+OTHER_KINDS: dict[str, Callable[[torch.Tensor], Sequence[torch.Tensor]]] = {
+    "parts": lambda x: (torch.view_as_real(torch.complex(x, -x))[None], torch.view_as_real(torch.complex(x, x))),
+    "parts beside the whole": lambda x: _parts(torch.complex(x, -x)),
+    "parts of a part": lambda x: (lambda y: (y[None], y))(torch.view_as_real(torch.complex(x, x))),
+    "real part": lambda x: (lambda z: (z, z.real, z.imag[1:]))(torch.complex(x, x + 1).mT),
+    "whole of parts": lambda x: (lambda y: (y, torch.view_as_complex(y), y[..., 1]))(torch.stack((x, -x), -1)),
+    "bits": lambda x: (lambda y: (y, y.view(torch.int32), y[1:].view(torch.int16)))(x.detach() * 2),
+}
+"""Results in one piece of memory that have several dtypes, or are views of what has another one."""
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", OTHER_KINDS)
+def test_views_as_another_dtype_share_memory_as_in_eager(name: str, grad: bool, target_name: str) -> None:
+    function = OTHER_KINDS[name]
+    x = torch.rand(3, 4, requires_grad=grad)
+    found = torch.compile(function, backend="assay", options={"target": target_name})(x)
+    expected = function(x)
+    assert list(map(strides, found)) == list(map(strides, expected))
+    for mine, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
+    assert shared_memory(found, [x]) == shared_memory(expected, [x])
+    if expected[0].requires_grad:
+        sums = [torch.stack([each.abs().sum() for each in given]).sum() for given in (found, expected)]
+        torch.testing.assert_close(*(torch.autograd.grad(each, x)[0] for each in sums))

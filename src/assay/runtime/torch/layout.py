@@ -30,13 +30,15 @@ def spread_tensors(
 
 
 def _placed(members: Sequence[tuple[int, torch.Tensor, list[int]]]) -> list[tuple[int, torch.Tensor]]:
-    """Results at their places in one piece of memory."""
-    start = min(offset for _, _, (*_, offset) in members)
-    extent = max(offset - start + _reach(tensor, strides) for _, tensor, (*strides, offset) in members)
-    memory = members[0][1].new_zeros(extent)
+    """Results at their places in one piece of memory. They may have several dtypes, as complex numbers and their parts
+    have; places count elements."""
+    widest = max(tensor.element_size() for _, tensor, _ in members)
+    start = min(offset * tensor.element_size() for _, tensor, (*_, offset) in members) // widest * widest
+    end = max((offset + _reach(tensor, strides)) * tensor.element_size() for _, tensor, (*strides, offset) in members)
+    memory = torch.zeros(end - start, dtype=torch.uint8).untyped_storage()
     placed: list[tuple[int, torch.Tensor]] = []
     for output, tensor, (*strides, offset) in members:
-        view = memory.as_strided(tensor.shape, strides, offset - start)
+        view = tensor.new_empty(0).set_(memory, offset - start // tensor.element_size(), tensor.shape, strides)
         _fill(view, tensor)
         placed.append((output, view))
     return placed
