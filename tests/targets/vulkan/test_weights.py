@@ -72,7 +72,7 @@ def _by_torch(graph: Graph, x: np.ndarray[Any, Any], normal: bool) -> Any:
 
 
 class Case(NamedTuple):
-    """A convolution: channels of x, of the result, groups, sizes of x, window, steps, padding, dilations."""
+    """A convolution: channels of x, of the result, groups, sizes of x, window, steps, padding, dilations, batch."""
 
     channels: tuple[int, int, int]
     sizes: tuple[int, int]
@@ -80,6 +80,7 @@ class Case(NamedTuple):
     strides: tuple[int, int] = (1, 1)
     pads: tuple[int, int, int, int] = (0, 0, 0, 0)
     dilations: tuple[int, int] = (1, 1)
+    images: int = 3
 
 
 SINGLE = (
@@ -103,6 +104,7 @@ FEW = (
 MANY = (
     Case((10, 36, 2), (3, 3), (3, 3), pads=(1, 1, 1, 1)),
     Case((24, 48, 1), (2, 2), (1, 1)),
+    Case((24, 48, 1), (1, 1), (1, 1), images=1),
     Case((16, 64, 1), (6, 6), (3, 3), (2, 2)),
 )
 """Lanes lie along the channels; pixels of several images come together."""
@@ -121,12 +123,12 @@ def test_convolutions_have_ways_that_suit_their_channels(restricted: VulkanDevic
     (old, new, groups), pads = case.channels, case.pads
     steps = {"strides": case.strides, "dilations": case.dilations, "groups": groups}
     b = Builder()
-    shapes = [(3, old, *case.sizes), (new, old // groups, *case.window), (new,)]
+    shapes = [(case.images, old, *case.sizes), (new, old // groups, *case.window), (new,)]
     x, w, bias = inputs = [b.input(TensorType(f32, shape)) for shape in shapes]
     y = b.conv(x, w, bias, pads=pads, **steps)
     arrays = [RNG.normal(size=shape).astype(np.float32) for shape in shapes]
     program = compiled_on(VulkanTarget("exact", DEFAULT), b.finish("conv", inputs, [b.relu(y)]))
-    (kernel,) = kernels(program)
+    kernel, *_ = kernels(program)
     assert f".write_{way}(" in kernel
     left = torch.nn.functional.pad(torch.from_numpy(arrays[0]), (pads[1], pads[3], pads[0], pads[2])).double()
     others = [torch.from_numpy(each).double() for each in arrays[1:]]

@@ -157,7 +157,7 @@ def write_conv_tiles(
     columns: int,
     whole: bool,
     biased: bool,
-    height: int,
+    height: int = 1,
 ) -> None:
     """`own` channels of the result belong to a group, of which a lane takes so many `columns`; each is made of the
     elements of x in `each` channels, place by place of the window. If `whole`, these are a multiple of 4."""
