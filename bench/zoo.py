@@ -30,7 +30,7 @@ from assay.runtime.targets import make_target
 from assay.zoo.torch import MODELS, find
 
 ORACLE = "reference"
-SOME = ("DETR", "mobilenet_v2", "U-Net", "HRNet", "SegFormer", "swin_t", "OpenPose V2")
+SOME = ("DETR", "mobilenet_v2", "U-Net", "hrnet_w18.ms_aug_in1k", "SegFormer", "swin_t", "OpenPose V2")
 LONGEST = 6.0
 """Seconds after which no further round begins."""
 

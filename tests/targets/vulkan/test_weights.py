@@ -131,7 +131,7 @@ def test_convolutions_have_ways_that_suit_their_channels(restricted: VulkanDevic
     kernel, *_ = kernels(program)
     assert f".write_{way}(" in kernel
     left = torch.nn.functional.pad(torch.from_numpy(arrays[0]), (pads[1], pads[3], pads[0], pads[2])).double()
-    others = [torch.from_numpy(each).double() for each in arrays[1:]]
-    convolved = torch.nn.functional.conv2d(left, *others, case.strides, 0, case.dilations, groups)
+    weights, shifts = (torch.from_numpy(each).double() for each in arrays[1:])
+    convolved = torch.nn.functional.conv2d(left, weights, shifts, case.strides, 0, case.dilations, groups)
     wanted = torch.relu(convolved).numpy()
     np.testing.assert_allclose(program.run(arrays)[0], wanted, rtol=0, atol=60 * epsilon(f32) * np.abs(wanted).max())
