@@ -77,6 +77,18 @@ def test_what_is_not_by_channel_stays(shape: tuple[int, ...]) -> None:
     assert fold_norms(graph, graph.inputs[1:], fresh_ids(graph)) is graph
 
 
+@pytest.mark.parametrize(
+    ("factor", "folds"), [(3.0, True), (0.0, True), (np.inf, False), (np.nan, False), (1e30, False)]
+)
+def test_factors_that_bring_weights_out_of_range_stay(factor: float, folds: bool) -> None:
+    b = Builder()
+    x, w = b.input(TensorType(dtypes.f32, (3, 4, 9, 7))), b.input(TensorType(dtypes.f32, (6, 4, 3, 3)))
+    y = b.conv(x, w, strides=(1, 1), pads=(1, 0, 1, 1), dilations=(1, 1), groups=1)
+    factors = np.array([1, 2, -3, 4, 5, factor], np.float32).reshape(6, 1, 1)
+    graph = b.finish("network", [x, w], [b.mul(y, b.constant(factors))])
+    assert (fold_norms(graph, [w], fresh_ids(graph)) is not graph) is folds
+
+
 def test_a_convolution_that_others_read_keeps_its_weights() -> None:
     graph = network(dtypes.f32, shown=True)
     assert fold_norms(graph, graph.inputs[1:], fresh_ids(graph)) is graph

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from assay.ir.dtypes import f32, f64
+from assay.ir.dtypes import Array, f32, f64
 from assay.ir.graph import Graph, Node, Value, used
 from assay.ir.types import TensorType
 from assay.passes.rewrite import Rewriting, begin
@@ -21,13 +21,14 @@ from assay.targets.shared.tensors import known_shape
 def fold_norms(graph: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:
     """`graph` with batch_norm(conv(x, w, b), …) as one convolution where nothing else reads that of x, also with
     conv(x, w, b) · factor and conv(x, w, b) + shift where these have a number for each channel; `graph` itself if there
-    is none of these. Narrow floats are left alone: their weights would be rounded once more."""
+    is none of these. Narrow floats are left alone: their weights would be rounded once more. So are factors that are
+    known to bring weights out of range."""
     rewriting = begin(graph, static, numbers)
     reads = Counter(value for node in graph.nodes for value in used(node)) + Counter(graph.outputs)
     convs: dict[Value, Node] = {}
     gone: set[Node] = set()
     for node in graph.nodes:
-        step = _step_after(node, convs, rewriting.known)
+        step = _step_after(node, convs, rewriting.known, graph.constants)
         made = node if step is None else step.fold(rewriting, step.conv, node)
         rewriting.nodes.append(made)
         if step is not None:
@@ -67,7 +68,9 @@ class _Step(NamedTuple):
     fold: Callable[[Rewriting, Node, Node], Node]
 
 
-def _step_after(node: Node, convs: Mapping[Value, Node], known: Collection[Value]) -> _Step | None:
+def _step_after(
+    node: Node, convs: Mapping[Value, Node], known: Collection[Value], constants: Mapping[Value, Array]
+) -> _Step | None:
     """What a node does with the result of a convolution, if that goes into its weights."""
     if node.op not in _FOLDS:
         return None
@@ -82,6 +85,8 @@ def _step_after(node: Node, convs: Mapping[Value, Node], known: Collection[Value
         return None
     if node.op != "batch_norm" and not all(_is_by_channel(value, known_shape(weights[0])) for value in others):
         return None
+    if node.op == "mul" and any(value in constants and not _is_moderate(constants[value]) for value in others):
+        return None
     return _Step(conv, _FOLDS[node.op])
 
 
@@ -89,6 +94,12 @@ def _is_by_channel(value: Value, weights: Sequence[int]) -> bool:
     """Whether a tensor that is broadcast has a number for each channel that such weights make."""
     shape = known_shape(value)
     return len(weights) - 1 <= len(shape) <= len(weights) and math.prod(shape) == weights[0] == shape[1 - len(weights)]
+
+
+def _is_moderate(factors: Array) -> bool:
+    """Whether weights times these stay numbers, and none becomes 0."""
+    sizes = np.abs(factors)
+    return bool(((sizes == 0) | ((sizes > 2.0**-32) & (sizes < 2.0**32))).all())
 
 
 def _scaled(r: Rewriting, conv: Node, node: Node) -> Node:
