@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -71,31 +71,67 @@ def _by_torch(graph: Graph, x: np.ndarray[Any, Any], normal: bool) -> Any:
     return torch.relu(y).numpy()
 
 
-ROWS = (
-    ((3, 3), (1, 1), (1, 1, 1, 1), 1),
-    ((5, 7), (2, 1), (2, 6, 3, 0), 2),
-    ((11, 1), (1, 1), (5, 0, 5, 0), 1),
-    ((2, 4), (1, 1), (0, 0, 0, 7), 1),
+class Case(NamedTuple):
+    """A convolution: channels of x, of the result, groups, sizes of x, window, steps, padding, dilations, batch."""
+
+    channels: tuple[int, int, int]
+    sizes: tuple[int, int]
+    window: tuple[int, int]
+    strides: tuple[int, int] = (1, 1)
+    pads: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilations: tuple[int, int] = (1, 1)
+    images: int = 3
+
+
+SINGLE = (
+    Case((6, 6, 6), (13, 12), (3, 3), pads=(1, 1, 1, 1)),
+    Case((6, 12, 6), (13, 12), (5, 7), (2, 1), (2, 6, 3, 0)),
+    Case((6, 6, 6), (13, 12), (11, 1), pads=(5, 0, 5, 0)),
+    Case((6, 6, 6), (13, 12), (2, 4), pads=(0, 0, 0, 7)),
+    Case((6, 6, 6), (7, 7), (3, 3), (2, 2), (1, 1, 1, 1)),
+    Case((6, 6, 6), (2, 2), (5, 5), (1, 1), (2, 2, 2, 2)),
+    Case((6, 6, 6), (9, 16), (3, 3), (3, 4), (1, 2, 0, 1), (2, 3)),
 )
-"""Windows, steps and padding of convolutions of one channel each, and how many are made of each channel."""
+"""Each channel is made of one of x."""
+FEW = (
+    Case((3, 8, 1), (16, 16), (7, 7), (2, 2), (3, 3, 3, 3)),
+    Case((3, 5, 1), (9, 12), (3, 3), pads=(1, 1, 1, 1)),
+    Case((6, 4, 2), (5, 8), (3, 3), pads=(1, 1, 1, 1)),
+    Case((4, 1, 1), (7, 5), (5, 3), pads=(2, 1, 2, 1), dilations=(1, 2)),
+    Case((4, 7, 1), (8, 12), (1, 1), (2, 2)),
+)
+"""There are few channels, each made of several of x."""
+MANY = (
+    Case((10, 36, 2), (3, 3), (3, 3), pads=(1, 1, 1, 1)),
+    Case((24, 48, 1), (2, 2), (1, 1)),
+    Case((24, 48, 1), (1, 1), (1, 1), images=1),
+    Case((16, 64, 1), (6, 6), (3, 3), (2, 2)),
+)
+"""Lanes lie along the channels; pixels of several images come together."""
+WAYS = [
+    *(("rows", each, words) for each in SINGLE for words in ("", "no-texels", "addresses,no-subgroups")),
+    *(("rows", each, "") for each in FEW),
+    *(("conv", each, "no-texels") for each in FEW),
+    *(("conv_tiles", each, "") for each in MANY),
+]
 
 
-@pytest.mark.parametrize("restricted", ["", "no-texels", "addresses,no-subgroups"], indirect=True)
-@pytest.mark.parametrize(("window", "strides", "pads", "own"), ROWS)
-def test_channels_of_their_own_are_read_by_rows(
-    restricted: VulkanDevice, window: tuple[int, int], strides: tuple[int, int], pads: tuple[int, ...], own: int
-) -> None:
+@pytest.mark.parametrize(("way", "case", "restricted"), WAYS, indirect=["restricted"])
+def test_convolutions_have_ways_that_suit_their_channels(restricted: VulkanDevice, way: str, case: Case) -> None:
     import torch
 
+    (old, new, groups), pads = case.channels, case.pads
+    steps = {"strides": case.strides, "dilations": case.dilations, "groups": groups}
     b = Builder()
-    shapes = [(2, 6, 13, 12), (6 * own, 1, *window), (6 * own,)]
+    shapes = [(case.images, old, *case.sizes), (new, old // groups, *case.window), (new,)]
     x, w, bias = inputs = [b.input(TensorType(f32, shape)) for shape in shapes]
-    y = b.conv(x, w, bias, strides=strides, pads=pads, dilations=(1, 1), groups=6)
+    y = b.conv(x, w, bias, pads=pads, **steps)
     arrays = [RNG.normal(size=shape).astype(np.float32) for shape in shapes]
-    program = compiled_on(VulkanTarget("exact", DEFAULT), b.finish("rows", inputs, [b.relu(y)]))
-    (kernel,) = kernels(program)
-    assert ".depthwise." in kernel
+    program = compiled_on(VulkanTarget("exact", DEFAULT), b.finish("conv", inputs, [b.relu(y)]))
+    kernel, *_ = kernels(program)
+    assert f".write_{way}(" in kernel
     left = torch.nn.functional.pad(torch.from_numpy(arrays[0]), (pads[1], pads[3], pads[0], pads[2])).double()
-    others = (torch.from_numpy(each).double() for each in arrays[1:])
-    wanted = torch.relu(torch.nn.functional.conv2d(left, *others, stride=strides, groups=6)).numpy()
+    weights, shifts = (torch.from_numpy(each).double() for each in arrays[1:])
+    convolved = torch.nn.functional.conv2d(left, weights, shifts, case.strides, 0, case.dilations, groups)
+    wanted = torch.relu(convolved).numpy()
     np.testing.assert_allclose(program.run(arrays)[0], wanted, rtol=0, atol=60 * epsilon(f32) * np.abs(wanted).max())

@@ -91,13 +91,17 @@ class VulkanTarget:
         """Norms go into weights, weights stay packed; what has no kernel becomes what has."""
         return (
             NamedPass("fold_norms", fold_norms),
-            NamedPass("added_biases", added_biases),
+            NamedPass("added_biases", self._with_added_biases),
             NamedPass("block_products", block_products),
             NamedPass("integer_products", integer_products),
             NamedPass("byte_products", self._with_bytes),
             NamedPass("decompose", self._decomposed, required=True),
             NamedPass("fusion"),
         )
+
+    def _with_added_biases(self, segment: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:
+        """Biases become additions, but where a device is best at tiles, which take a bias."""
+        return segment if chosen_profile().tiles else added_biases(segment, static, numbers)
 
     def _with_bytes(self, segment: Graph, static: Collection[Value], numbers: Iterator[int]) -> Graph:
         """Weights of bytes stay such in products of f32, but where a device is best at tiles, which are of f32."""

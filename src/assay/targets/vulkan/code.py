@@ -198,11 +198,17 @@ class KernelCode:
         assert op is not None, f"{sign} of {kind}"
         shift = isinstance(b, int) and sign in ("<<", ">>")
         sides = [self.value(a, kind), self.value(b, "u32" if shift else kind)]
+        if sign == "/" and kind == "u32":
+            return self.quotient(*sides)
         if kind[0] != "f" or not self.exact:
             return self.made(op, kind, *sides)
         made = self.made(op, kind, *map(self.veiled, sides))
         self.module.exact(made.id)
         return made
+
+    def quotient(self, a: ShaderValue, b: ShaderValue) -> ShaderValue:
+        """The whole part of a / b, both u32. Of b = 0 nothing is promised."""
+        return self.made(Op.UDiv, "u32", a, b)
 
     def veiled(self, value: ShaderValue) -> ShaderValue:
         """A number; if it is the float 0, one that the driver cannot know: lavapipe takes x · 0, x / 0 and 0 / x for

@@ -57,11 +57,13 @@ def _template(host: Template, unit: Template, known: tuple[bool, ...], *, stored
     """`known` are the inputs of the unit that are the call's result, which is `stored` if others read it."""
     inputs = [dtype for dtype, taken in zip(unit.operands, known, strict=False) if not taken]
     own = host.operands[:-1]
+    texels = (*host.texels, *[0] * (len(own) - len(host.texels)), *unit.texels[: len(inputs)])
     return replace(
         host,
         source=f"{host.source} then {unit.source} of {known}{' and stored' if stored else ''}",
         write=write_joined,
         parameters=(("host", host), ("unit", unit), ("known", known), ("stored", stored), ("short", short)),
+        texels=texels,
         operands=(*own, *inputs, host.operands[-1], *unit.operands[len(known) :]),
         numbers=host.numbers + unit.numbers + 1,
     )

@@ -60,6 +60,7 @@ def _unit(unit: Elementwise, loops: Loops) -> Kernel:
         steps=tuple(steps),
         kept=kept,
         straight=True,
+        texels=(1,) * len(unit.inputs),
         literal_kinds=_literal_kinds(unit),
     )
 
@@ -130,7 +131,9 @@ def _compute(
 def _copy(dtype: DType, loops: Loops) -> Kernel:
     """A copy as a template: elements move as they are, whatever they mean."""
     strides = _known(loops.inner_strides)
-    return template(move, [dtype, dtype], len(loops.numbers), depth=len(loops.outer), strides=strides, straight=True)
+    return template(
+        move, [dtype, dtype], len(loops.numbers), texels=(1,), depth=len(loops.outer), strides=strides, straight=True
+    )
 
 
 def move(s: Shader, *, depth: int, strides: tuple[int | None, ...]) -> None:

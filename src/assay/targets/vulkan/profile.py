@@ -63,6 +63,11 @@ class Profile:
         """Whether it is best at tiles: it reads texels well, and lanes can hand each other what they loaded."""
         return self.texels and not self.addresses and self.subgroup_shuffle and self.subgroup >= _QUAD
 
+    @property
+    def divides_slowly(self) -> bool:
+        """Whether its lanes divide integers one after the other, as those of processors do."""
+        return self.kind == "cpu"
+
     def lacks(self) -> list[tuple[str, Callable[[DType], bool]]]:
         """Reasons why elements cannot be worked with, each with the dtypes that it is about."""
         found: tuple[tuple[bool, str, Callable[[DType], bool]], ...] = (

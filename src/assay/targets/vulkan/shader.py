@@ -14,6 +14,7 @@ from typing import NamedTuple
 from assay.ir.dtypes import DType
 from assay.targets.vulkan.arguments import KernelArguments
 from assay.targets.vulkan.code import KernelCode, LookupTable, Number, ShaderValue
+from assay.targets.vulkan.division import quotient, reciprocal
 from assay.targets.vulkan.profile import Profile
 from assay.targets.vulkan.spirv import WIDTHS, Builtin, Capability, Module, Op, StorageClass
 from assay.targets.vulkan.storage import computed_kind, narrowed, stored_kind, widened
@@ -118,7 +119,10 @@ class Shader(KernelCode):
         super().__init__(module, profile)
         self.local_size = local_size
         self.arguments = KernelArguments(len(operands), numbers, profile.addresses, profile.push_bytes)
-        self._held = self._argument_memory()
+        self._told: dict[int, int] = {}
+        self._reciprocals: dict[int, ShaderValue] = {}
+        with module.at_start():
+            self._held = self._argument_memory()
         widths = [*texels, *[0] * (len(operands) - len(texels))]
         self.operands = [
             TensorOperand(self, index, dtype, width)
@@ -153,9 +157,11 @@ class Shader(KernelCode):
         """The argument at an index, counting operands and numbers alike; of operands, only offsets are arguments."""
         arguments, module = self.arguments, self.module
         if arguments.direct:
-            return self._pushed(self._held, module.type("u32"), index)
-        word = index + (arguments.operands if arguments.addresses else 0)
-        return self._word(word)
+            found = self._pushed(self._held, module.type("u32"), index)
+        else:
+            found = self._word(index + (arguments.operands if arguments.addresses else 0))
+        self._told[found.id] = index
+        return found
 
     def _word(self, index: int) -> ShaderValue:
         """A word of the buffer of arguments."""
@@ -188,6 +194,18 @@ class Shader(KernelCode):
     def number(self, index: int) -> ShaderValue:
         """A number that the kernel is told: u32."""
         return self.argument(self.arguments.operands + 2 + index)
+
+    def quotient(self, a: ShaderValue, b: ShaderValue) -> ShaderValue:
+        """The whole part of a / b. Where the device divides slowly, numbers that it is told are prepared once."""
+        if not self.profile.divides_slowly or self.module.is_constant(b.id):
+            return super().quotient(a, b)
+        if b.id not in self._told:
+            return quotient(a, b, reciprocal(b))
+        index = self._told[b.id]
+        if index not in self._reciprocals:
+            with self.module.at_start():
+                self._reciprocals[index] = reciprocal(self.argument(index))
+        return quotient(a, b, self._reciprocals[index])
 
     def unknown_zero(self) -> ShaderValue:
         """The sign of the number of rows: grids have less than 2³¹."""

@@ -7,7 +7,8 @@ built-in values alone.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any
 
@@ -189,11 +190,13 @@ class Module:
         """`local_size` invocations make a workgroup. Floats of the widths `keeps_special` keep NaN and infinities."""
         self._next = 1
         self._known: dict[Any, int] = {}
+        self._constants: set[int] = set()
         self._capabilities: set[int] = {Capability.SHADER}
         self._modes: list[tuple[int, ...]] = []
         self._decorations: list[tuple[int, ...]] = []
         self._globals: list[tuple[int, ...]] = []
         self._locals: list[tuple[int, ...]] = []
+        self._start: list[tuple[int, ...]] = []
         self._body: list[tuple[int, ...]] = []
         self._interface: list[int] = []
         self._addresses, self._local_size = addresses, local_size
@@ -262,10 +265,15 @@ class Module:
         words = struct.unpack(f"<{len(data) // 4}I", data)
         return self._valued((name, words), Op.Constant, kind, *words)
 
+    def is_constant(self, value: int) -> bool:
+        """Whether a value is a `constant`."""
+        return value in self._constants
+
     def _valued(self, key: Any, op: Op, kind: int, *operands: int) -> int:
         if key not in self._known:
             self._known[key] = made = self.fresh()
             self._globals.append((op, kind, made, *operands))
+            self._constants.add(made)
         return self._known[key]
 
     # --- memory
@@ -380,6 +388,13 @@ class Module:
         """An instruction without a result."""
         self._body.append((op, *operands))
 
+    @contextmanager
+    def at_start(self) -> Generator[None]:
+        """Instructions inside run once, before all that are not; they use what was emitted so too."""
+        body, self._body = self._body, self._start
+        yield
+        self._body = body
+
     def library(self, function: Ext, kind: int, *operands: int) -> int:
         """A function of GLSL.std.450."""
         return self.emit(Op.ExtInst, kind, self._library, function, *operands)
@@ -405,6 +420,7 @@ class Module:
         lines += self._globals
         lines += [(Op.Function, void, self.main, 0, function), (Op.Label, begin)]
         lines += self._locals
+        lines += self._start
         lines += self._body
         lines += [(Op.Return,), (Op.FunctionEnd,)]
         words = [_MAGIC, _VERSION, 0, self._next, 0]

@@ -45,8 +45,8 @@ class Template(Kernel):
     """Those of a workgroup of a kernel `by_group`. 0: those of a subgroup."""
     texels: tuple[int, ...] = ()
     """For the first operands, of how many elements the texels are as which they are read where that is best."""
-    turned: bool = False
-    """Whether lanes lie along the rows of the grid that belong together, and `height` is one of columns."""
+    gridded: bool = False
+    """Whether the first two numbers are the rows and columns of workgroups, whatever part of the grid each takes."""
     straight: bool = False
     """Whether no item takes a loop."""
 
@@ -73,10 +73,9 @@ class Template(Kernel):
         """The grid in grains."""
         if not self.by_group:
             return rows, cols
-        together = numbers[0] if self.height > 1 or self.turned else 1
-        if self.turned:
-            down = rows // max(together, 1) * -(-cols // self.height)
-            return down, -(-together // (self.lane_columns * profile.subgroup))
+        if self.gridded:
+            return numbers[0], numbers[1]
+        together = numbers[0] if self.height > 1 else 1
         down = rows // max(together, 1) * -(-together // self.height)
         return down, -(-cols // (self.lane_columns * profile.subgroup or col_grain))
 
@@ -104,7 +103,7 @@ def template(
     height: int = 1,
     invocations: int = 0,
     texels: tuple[int, ...] = (),
-    turned: bool = False,
+    gridded: bool = False,
     straight: bool = False,
     **parameters: Any,
 ) -> Template:
@@ -118,5 +117,5 @@ def template(
     told = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
     source = f"{write.__module__}.{write.__qualname__}({told}) on {kinds} with {numbers}"
     pairs = tuple(parameters.items())
-    shape = (by_group, lane_columns, height, invocations, texels, turned, straight)
+    shape = (by_group, lane_columns, height, invocations, texels, gridded, straight)
     return Template(source, write.__name__, pairs, tuple(operands), numbers, *shape, write=write)

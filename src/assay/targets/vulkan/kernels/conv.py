@@ -9,8 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from assay.ir.dims import product
-from assay.ir.dtypes import f32
+from assay.ir.dims import ceildiv, product
 from assay.ir.graph import Node
 from assay.targets.base import limitation
 from assay.targets.shared.planner import Planner
@@ -18,10 +17,10 @@ from assay.targets.shared.tensors import shape_of
 from assay.targets.shared.views import View
 from assay.targets.vulkan import scalar
 from assay.targets.vulkan.code import ShaderValue
-from assay.targets.vulkan.kernels.depthwise import by_rows, is_by_rows
-from assay.targets.vulkan.kernels.elements import NUMBERS, unravelled
+from assay.targets.vulkan.kernels.elements import NUMBERS, unravelled, volume_of
 from assay.targets.vulkan.kernels.handing import along
-from assay.targets.vulkan.kernels.matmul import multiply
+from assay.targets.vulkan.kernels.matmul import height_of, multiply, takes_tiles
+from assay.targets.vulkan.kernels.rows import by_rows, is_by_rows
 from assay.targets.vulkan.kernels.tiles import HEIGHT, QUAD, add_products, in_fours, rows_of_lane
 from assay.targets.vulkan.kernels.windows import Window, tap_of
 from assay.targets.vulkan.planning import profile_of
@@ -53,18 +52,20 @@ def _unclear_weights(node: Node) -> bool:
 
 @emits("conv", NUMBERS, unless=(_other_axes, _unclear_weights))
 def conv(p: Planner, node: Node) -> None:
-    """Where every pixel depends on one at the same place it is a product of matrices."""
+    """Where every pixel depends on one at the same place it is a product of matrices, if lanes find enough of them."""
     x, weights = p.view(node.inputs[0]), p.dense(node.inputs[1])
     bias = p.dense(node.inputs[2]) if node.inputs[2:] and node.inputs[2] is not None else None
     out = p.result(node.outputs[0])
     windows = _windows(node, weights)
     still = all((kernel, stride, before) == (1, 1, 0) for kernel, stride, before, _ in windows)
-    if still and node.attrs["groups"] == 1 and bias is None and x.shape[2:] == out.shape[2:]:
-        _product(p, x, weights, out)
-    elif weights.dtype is f32 and profile_of(p).tiles and channels_of(node, weights) > _LEAST_CHANNELS:
+    pixels, tiles = product(out.shape[2:]), takes_tiles(p, x, weights)
+    scarce = tiles and isinstance(pixels, int) and pixels < QUAD * profile_of(p).subgroup
+    if still and node.attrs["groups"] == 1 and (bias is None or tiles) and not scarce and x.shape[2:] == out.shape[2:]:
+        _product(p, x, weights, bias, out)
+    elif is_by_rows(p, x, weights, windows, node.attrs["groups"]):
+        by_rows(p, x, weights, bias, out, windows, node.attrs["groups"])
+    elif tiles and channels_of(node, weights) > _LEAST_CHANNELS:
         _by_tiles(p, node, x, weights, bias, out, windows)
-    elif is_by_rows(x, weights, out, windows):
-        by_rows(p, x, weights, bias, out, windows)
     else:
         _by_windows(p, node, x, weights, bias, out, windows)
 
@@ -83,14 +84,14 @@ def channels_of(node: Node, weights: View) -> int:
     return whole // node.attrs["groups"]
 
 
-def _product(p: Planner, x: View, weights: View, out: View) -> None:
+def _product(p: Planner, x: View, weights: View, bias: View | None, out: View) -> None:
     """Weights times pixels, image by image."""
     images, channels, pixels = x.shape[0], x.shape[1], product(x.shape[2:])
     flat = x.reshaped((images, channels, pixels)) or p.copied(x).reshaped((images, channels, pixels))
     assert flat is not None
     rows = weights.shape[0]
     left = View(weights.storage, weights.dtype, (images, 1, rows, channels), (0, 0, channels, 1), weights.offset)
-    multiply(p, left, flat.split(1), out)
+    multiply(p, left, flat.split(1), out, bias)
 
 
 def _by_windows(
@@ -127,23 +128,26 @@ def _by_tiles(
     operands = [view for view in (x, weights, bias, out) if view is not None]
     depth = math.prod(window.kernel for window in windows) * each
     columns = min(QUAD, -(-own // _LEAST_CHANNELS))
+    pixels = product((out.shape[0], *out.shape[2:]))
+    height = height_of(pixels, HEIGHT)
     kernel = template(
         write_conv_tiles,
         [view.dtype for view in operands],
-        6 + 3 * len(windows),
+        7 + 3 * len(windows),
         by_group=True,
-        lane_columns=columns,
-        height=HEIGHT,
-        texels=(1, QUAD if in_fours(depth) else 1),
-        turned=True,
+        gridded=True,
+        height=height,
+        texels=(1, QUAD if in_fours(depth) else 1, *[1] * (bias is not None)),
         windows=tuple(windows),
         columns=columns,
         whole=in_fours(depth),
         biased=bias is not None,
     )
-    pixels = product(out.shape[2:])
-    numbers = [own, x.strides[0], x.strides[1], pixels, each, groups, *x.shape[2:], *x.strides[2:], *out.shape[2:]]
-    p.step(kernel, operands, numbers, rows=out.shape[0] * groups * own, cols=pixels, takes_epilogue=True)
+    grid = [groups * ceildiv(pixels, height), ceildiv(own, columns * profile_of(p).subgroup)]
+    numbers = [*grid, own, out.shape[0], x.strides[0], x.strides[1], each]
+    numbers += [*x.shape[2:], *x.strides[2:], *out.shape[2:]]
+    rows, cols = out.shape[0] * groups * own, product(out.shape[2:])
+    p.step(kernel, operands, numbers, rows=rows, cols=cols, takes_epilogue=True)
 
 
 def write_conv_tiles(
@@ -153,29 +157,28 @@ def write_conv_tiles(
     columns: int,
     whole: bool,
     biased: bool,
-    height: int,
+    height: int = 1,
 ) -> None:
     """`own` channels of the result belong to a group, of which a lane takes so many `columns`; each is made of the
     elements of x in `each` channels, place by place of the window. If `whole`, these are a multiple of 4."""
     x, weights, *_, out = s.operands
     bias = s.operands[2] if biased else None
     spatial, volume = len(windows), math.prod(window.kernel for window in windows)
-    own, image_step, channel_step, area, each, groups = (s.number(at) for at in range(6))
-    old, strides, sizes = ([s.number(6 + part * spatial + axis) for axis in range(spatial)] for part in range(3))
-    depth = each * volume
+    own, images, image_step, channel_step, each = (s.number(at) for at in range(2, 7))
+    old, strides, sizes = ([s.number(7 + part * spatial + axis) for axis in range(spatial)] for part in range(3))
+    depth, area, pixels = each * volume, volume_of(sizes), volume_of([images, *sizes])
     taps = [s.value(window.kernel, "u32") for window in windows]
     s.exact = False
     with s.groups(s.rows * s.cols) as group:
         across = group / s.rows
         down = group - across * s.rows
-        tiles = (area + (height - 1)) / height
-        rest = down / tiles
-        first = (down - rest * tiles) * height
-        image = rest / groups
-        which = rest - image * groups
+        tiles = (pixels + (height - 1)) / height
+        channels_of_all = s.rows / tiles * own
+        which = down / tiles
+        first = (down - which * tiles) * height
         lane = s.lane()
-        pixels = [unravelled(s.least(first + row, area - 1), sizes) for row in rows_of_lane(s, height)]
-        base = image * image_step + which * each * channel_step
+        places = [unravelled(s.least(first + row, pixels - 1), [images, *sizes]) for row in rows_of_lane(s, height)]
+        bases = [image * image_step + which * each * channel_step for image, *_ in places]
         channels = [(across * columns + at) * s.local_size + lane for at in range(columns)]
         begins = [(which * own + s.least(channel, own - 1)) * depth for channel in channels]
         sums = [[s.variable(out.kind, 0) for _ in channels] for _ in range(height)]
@@ -185,10 +188,11 @@ def write_conv_tiles(
 
         def elements_at(k: ShaderValue) -> list[ShaderValue]:
             channel = k / volume
-            tap, begin = unravelled(k - channel * volume, taps), base + channel * channel_step
-            found = [tap_of(s, windows, pixel, tap, old, strides) for pixel in pixels]
+            tap, begin = unravelled(k - channel * volume, taps), channel * channel_step
+            found = [tap_of(s, windows, pixel, tap, old, strides) for _, *pixel in places]
             return [
-                s.select(inside, x.load(s.select(inside, begin + at, s.value(0, "u32"))), 0) for inside, at in found
+                s.select(inside, x.load(s.select(inside, base + begin + at, s.value(0, "u32"))), 0)
+                for base, (inside, at) in zip(bases, found, strict=True)
             ]
 
         def of_channels(k: ShaderValue, count: int) -> Sequence[Sequence[ShaderValue]]:
@@ -198,13 +202,14 @@ def write_conv_tiles(
 
         add_products(s, sums, depth, of_pixels, of_channels, whole=whole)
         elements: list[ResultElement] = []
+        numbers = [which * own + s.least(channel, own - 1) for channel in channels]
+        shifts = [None if bias is None else bias.load(number) for number in numbers]
         for at, line in enumerate(sums):
-            for total, channel in zip(line, channels, strict=True):
-                inside = (first + at < area) & (channel < own)
-                number = which * own + s.least(channel, own - 1)
-                value = total.get() if bias is None else total.get() + bias.load(number)
-                place = (image * (groups * own) + number) * area + first + at
-                elements.append(ResultElement(inside, place, value))
+            begin = (first + at) / area * ((channels_of_all - 1) * area) + first + at
+            for total, channel, number, shift in zip(line, channels, numbers, shifts, strict=True):
+                inside = (first + at < pixels) & (channel < own)
+                value = total.get() if shift is None else total.get() + shift
+                elements.append(ResultElement(inside, begin + number * area, value))
         s.hand_on(elements)
 
 

@@ -25,6 +25,22 @@ def unravelled(item: ShaderValue, sizes: Sequence[ShaderValue]) -> list[ShaderVa
     return [item, *found] if sizes else []
 
 
+def ravelled(indices: Sequence[ShaderValue], sizes: Sequence[ShaderValue]) -> ShaderValue:
+    """The place in row-major order of the item with these indices; the first size does not matter."""
+    found = indices[0]
+    for index, size in zip(indices[1:], sizes[1:], strict=True):
+        found = found * size + index
+    return found
+
+
+def volume_of(sizes: Sequence[ShaderValue]) -> ShaderValue:
+    """The product of some sizes."""
+    whole = sizes[0]
+    for size in sizes[1:]:
+        whole = whole * size
+    return whole
+
+
 def place(s: Shader, indices: Sequence[ShaderValue], strides: Sequence[ShaderValue]) -> ShaderValue:
     """The place of an element by its indices."""
     found = s.value(0, "u32")

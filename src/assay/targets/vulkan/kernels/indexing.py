@@ -49,7 +49,7 @@ def gather(p: Planner, node: Node) -> None:
     operands = [x, where, p.error_cell(node, OUTSIDE), result]
     if le(1, product(x.shape[:axis]) * inner) is not True:
         _check_places(p, node, where, [x.shape[axis]])
-    kernel = template(write_gather, [view.dtype for view in operands], 3, straight=True)
+    kernel = template(write_gather, [view.dtype for view in operands], 3, texels=(1,), straight=True)
     p.step(kernel, operands, [x.shape[axis], where.size, inner], rows=result.size, writes=2)
 
 

@@ -47,11 +47,18 @@ def matmul(p: Planner, node: Node) -> None:
     multiply(p, *matrices(p, node))
 
 
-def multiply(p: Planner, x: View, y: View, out: View) -> None:
-    """Plan a product of matrices with two batch axes; elements of the right one may be bytes."""
-    if x.dtype is f32 and y.dtype is f32 and profile_of(p).tiles:
-        _multiply_tiles(p, x, y, out)
+def takes_tiles(p: Planner, x: View, y: View) -> bool:
+    """Whether products of such tensors are best made by tiles on this device."""
+    return x.dtype is f32 and y.dtype is f32 and profile_of(p).tiles
+
+
+def multiply(p: Planner, x: View, y: View, out: View, bias: View | None = None) -> None:
+    """Plan a product of matrices with two batch axes; elements of the right one may be bytes. Tiles take a bias, which
+    has an element for each row."""
+    if takes_tiles(p, x, y):
+        _multiply_tiles(p, x, y, out, bias)
         return
+    assert bias is None
     if x.dtype.is_float and x.dtype is y.dtype and has_blocks(profile_of(p)) and is_large(x.shape[2], y.shape[3]):
         _multiply_blocks(p, x, y, out)
         return
@@ -61,7 +68,7 @@ def multiply(p: Planner, x: View, y: View, out: View) -> None:
     deep = y.strides[2] == 1 and (few or y.strides[3] != 1) and not (isinstance(depth, int) and depth < 16)
     if deep and not few and isinstance(rows, int) and rows >= _MANY:
         y, deep = p.copied(y), False
-    height, kinds = _height(rows, _DEEP if deep else 8), [x.dtype, y.dtype, out.dtype]
+    height, kinds = height_of(rows, _DEEP if deep else 8), [x.dtype, y.dtype, out.dtype]
     if deep:
         kernel = template(write_deep, kinds, 12, by_group=True, height=height)
     else:
@@ -71,7 +78,7 @@ def multiply(p: Planner, x: View, y: View, out: View) -> None:
     p.step(kernel, [x, y, out], numbers, rows=batch * rows, cols=columns, col_grain=_DEEP, takes_epilogue=True)
 
 
-def _multiply_tiles(p: Planner, x: View, y: View, out: View) -> None:
+def _multiply_tiles(p: Planner, x: View, y: View, out: View, bias: View | None) -> None:
     """Both sides are read four elements at a time where these lie side by side, the right one along either axis."""
     rows, columns, depth = x.shape[2], y.shape[3], x.shape[3]
     left = x.strides[3] == 1 and in_fours(depth, x.offset, *x.strides[:3])
@@ -80,20 +87,22 @@ def _multiply_tiles(p: Planner, x: View, y: View, out: View) -> None:
         right = "columns"
     elif y.strides[2] == 1 and in_fours(depth, y.offset, *y.strides[:2], y.strides[3]):
         right = "depth"
+    operands = [view for view in (x, y, bias, out) if view is not None]
     kernel = template(
         write_tiles,
-        [x.dtype, y.dtype, out.dtype],
+        [view.dtype for view in operands],
         12,
         by_group=True,
         lane_columns=QUAD,
-        height=_height(rows, HEIGHT),
-        texels=(QUAD if left else 1, 1 if right == "single" else QUAD),
+        height=height_of(rows, HEIGHT),
+        texels=(QUAD if left else 1, 1 if right == "single" else QUAD, *[1] * (bias is not None)),
         left=left,
         right=right,
         whole=in_fours(depth),
+        biased=bias is not None,
     )
     numbers = [rows, columns, depth, x.shape[1], *x.strides, *y.strides]
-    p.step(kernel, [x, y, out], numbers, rows=dims.product(x.shape[:2]) * rows, cols=columns, takes_epilogue=True)
+    p.step(kernel, operands, numbers, rows=dims.product(x.shape[:2]) * rows, cols=columns, takes_epilogue=True)
 
 
 def _multiply_blocks(p: Planner, x: View, y: View, out: View) -> None:
@@ -113,7 +122,7 @@ def _multiply_blocks(p: Planner, x: View, y: View, out: View) -> None:
     p.step(kernel, [x, y, out], numbers, rows=batch * rows, cols=columns, col_grain=SIDE, takes_epilogue=True)
 
 
-def _height(rows: Dim, most: int) -> int:
+def height_of(rows: Dim, most: int) -> int:
     """Rows that a workgroup takes: no more than there are, as far as that is known."""
     if not isinstance(rows, int):
         return most
@@ -204,9 +213,9 @@ def write_broad(s: Shader, *, each: int, height: int = 1) -> None:
         s.hand_on([_element(s, grid, *place, each) for place, each in zip(places, found, strict=True)])
 
 
-def write_tiles(s: Shader, *, left: bool, right: str, whole: bool, height: int = 1) -> None:
+def write_tiles(s: Shader, *, left: bool, right: str, whole: bool, biased: bool, height: int = 1) -> None:
     """Tiles of sums; `left` and `right` say how elements lie side by side, `whole` that the depth is in fours."""
-    x, y, out = s.operands
+    x, y, *biases, out = s.operands
     s.exact = False
     with s.groups(s.rows * s.cols) as group:
         grid, lane = _Grid(s, group, height), s.lane()
@@ -233,8 +242,14 @@ def write_tiles(s: Shader, *, left: bool, right: str, whole: bool, height: int =
             return [[y.load(begin + step) for begin in begins] for step in steps]
 
         add_products(s, sums, grid.depth, of_rows, of_columns, whole=whole)
-        places = product([grid.first + at for at in range(height)], columns)
-        found = (total.get() for line in sums for total in line)
+        lines = [grid.first + at for at in range(height)]
+        shifts = [biases[0].load(s.least(line, grid.rows - 1)) if biased else None for line in lines]
+        places = product(lines, columns)
+        found = (
+            total.get() if shift is None else total.get() + shift
+            for line, shift in zip(sums, shifts, strict=True)
+            for total in line
+        )
         s.hand_on([_element(s, grid, *place, each) for place, each in zip(places, found, strict=True)])
 
 

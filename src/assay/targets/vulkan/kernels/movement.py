@@ -21,7 +21,7 @@ def pad(p: Planner, node: Node) -> None:
     x, counts, value = p.view(node.inputs[0]), p.dense(node.inputs[1]), p.view(node.inputs[2])
     result = p.result(node.outputs[0])
     kinds = [x.dtype, counts.dtype, value.dtype, result.dtype]
-    kernel = template(write_pad, kinds, 3 * x.rank, rank=x.rank, straight=True)
+    kernel = template(write_pad, kinds, 3 * x.rank, texels=(1,), rank=x.rank, straight=True)
     p.step(kernel, [x, counts, value, result], [*result.shape, *x.shape, *x.strides], rows=result.size)
 
 
@@ -52,7 +52,7 @@ def slice_by_data(p: Planner, node: Node) -> None:
     axes = axes_of(node.attrs["axes"], x.rank)
     own = tuple(axes.index(axis) if axis in axes else None for axis in range(x.rank))
     operands = [x, starts, steps, error, result]
-    kernel = template(write_slice, [view.dtype for view in operands], 3 * x.rank, own=own, straight=True)
+    kernel = template(write_slice, [view.dtype for view in operands], 3 * x.rank, texels=(1,), own=own, straight=True)
     p.step(kernel, operands, [*result.shape, *x.shape, *x.strides], rows=result.size, writes=2)
 
 

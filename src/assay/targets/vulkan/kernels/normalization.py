@@ -83,7 +83,8 @@ def _softmax(p: Planner, node: Node, *, logarithm: bool) -> None:
     x = lines(p, node.inputs[0], node.attrs["axis"])
     result = p.result(node.outputs[0], x.order)
     last = x.below == 1
-    kernel = template(write_softmax, [x.view.dtype, result.dtype], 2, by_group=last, last=last, logarithm=logarithm)
+    kinds = [x.view.dtype, result.dtype]
+    kernel = template(write_softmax, kinds, 2, by_group=last, texels=(1,), last=last, logarithm=logarithm)
     p.step(kernel, [x.view, result], [x.length, x.below], rows=x.above, cols=1 if last else x.below)
 
 
@@ -192,6 +193,7 @@ def _norm(
         [view.dtype for view in operands],
         3,
         by_group=True,
+        texels=(1,) * (len(operands) - 1),
         centred=centred,
         by_channel=by_channel,
         scaled=scale is not None,

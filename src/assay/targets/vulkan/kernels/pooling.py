@@ -39,7 +39,9 @@ def max_pool_positions(p: Planner, node: Node) -> None:
     """The largest element and where it lies."""
     x, results = p.view(node.inputs[0]), [p.result(value) for value in node.outputs]
     kinds = [x.dtype, *(result.dtype for result in results)]
-    kernel = template(write_positions, kinds, 3 * x.rank, straight=_is_written_out(node), windows=_windows(node))
+    kernel = template(
+        write_positions, kinds, 3 * x.rank, texels=(1,), straight=_is_written_out(node), windows=_windows(node)
+    )
     numbers = [*results[0].shape, *x.shape, *x.strides]
     p.step(kernel, [x, *results], numbers, rows=results[0].size, writes=2)
 
@@ -47,7 +49,7 @@ def max_pool_positions(p: Planner, node: Node) -> None:
 def _pool(p: Planner, node: Node, kind: str) -> None:
     x, result = p.view(node.inputs[0]), p.result(node.outputs[0])
     kinds, straight = [x.dtype, result.dtype], _is_written_out(node)
-    kernel = template(write_pool, kinds, 3 * x.rank, straight=straight, kind=kind, windows=_windows(node))
+    kernel = template(write_pool, kinds, 3 * x.rank, texels=(1,), straight=straight, kind=kind, windows=_windows(node))
     p.step(kernel, [x, result], [*result.shape, *x.shape, *x.strides], rows=result.size)
 
 

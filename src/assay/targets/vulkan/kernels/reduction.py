@@ -1,6 +1,7 @@
 """Reductions, the places of extremes, running sums: all see a tensor as three axes, the middle one being theirs.
 
-Where theirs is the innermost, a workgroup takes a line; else an invocation does, and neighbours lie side by side.
+Where theirs is the innermost, a workgroup takes a line, unless it is short; else an invocation does, and neighbours lie
+side by side.
 """
 
 from __future__ import annotations
@@ -99,9 +100,16 @@ def _reduce_axis(
 ) -> None:
     """Reduce parts of the middle one of three axes of `sizes`; `cut` is how long they are and how many."""
     (above, length, below), (part, parts) = sizes, cut
-    last = below == 1
+    last = below == 1 and not (isinstance(length, int) and length <= _CHAIN)
     kernel = template(
-        write_reduction, [source.dtype, target.dtype], 5, by_group=last, kind=kind, last=last, mean=count is not None
+        write_reduction,
+        [source.dtype, target.dtype],
+        5,
+        by_group=last,
+        texels=(1,),
+        kind=kind,
+        last=last,
+        mean=count is not None,
     )
     numbers = [length, below, part, parts, 1 if count is None else count]
     p.step(kernel, [source, target], numbers, rows=above * parts, cols=below)
@@ -205,7 +213,7 @@ def _arg(p: Planner, node: Node, sign: str) -> None:
     error = p.error_cell(node, "there is no extreme of nothing")
     last = x.below == 1
     kinds = [x.view.dtype, error.dtype, result.dtype]
-    kernel = template(write_place, kinds, 2, by_group=last, sign=sign, last=last)
+    kernel = template(write_place, kinds, 2, by_group=last, texels=(1,), sign=sign, last=last)
     p.step(kernel, [x.view, error, result], [x.length, x.below], rows=x.above, cols=x.below, writes=2)
 
 
@@ -266,7 +274,7 @@ def cum_prod(p: Planner, node: Node) -> None:
 def _scan(p: Planner, node: Node, kind: str) -> None:
     x = lines(p, node.inputs[0], node.attrs["axis"])
     result = p.result(node.outputs[0], x.order)
-    kernel = template(write_scan, [x.view.dtype, result.dtype], 2, kind=kind)
+    kernel = template(write_scan, [x.view.dtype, result.dtype], 2, texels=(1,), kind=kind)
     p.step(kernel, [x.view, result], [x.length, x.below], rows=x.above, cols=x.below)
 
 

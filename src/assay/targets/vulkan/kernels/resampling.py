@@ -125,13 +125,14 @@ def _along(p: Planner, node: Node, x: View, target: View, axis: int, scale: floa
     common: dict[str, Any] = {"transform": attrs["transform"], "scale": scale}
     kinds = [view.dtype for view in operands]
     if attrs["mode"] == "nearest":
-        kernel = template(write_nearest, kinds, 3, **common, rounding=attrs["rounding"], straight=True)
+        kernel = template(write_nearest, kinds, 3, texels=(1,), **common, rounding=attrs["rounding"], straight=True)
     else:
         exclude = bool(attrs["exclude_outside"])
         kernel = template(
             write_interpolation,
             kinds,
             3,
+            texels=(1,),
             **common,
             mode=attrs["mode"],
             filter_=filter_of(attrs, scale, x.shape[axis], target.shape[axis]),
