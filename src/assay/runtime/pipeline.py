@@ -27,7 +27,7 @@ from assay.passes.layout import take_as_laid_out
 from assay.runtime.buckets import PaddedProgram, Padding
 from assay.runtime.explanation import explained_nodes
 from assay.runtime.partition import partition
-from assay.runtime.prepare import prepared, split, with_constants
+from assay.runtime.prepare import RESIDENT, prepared, split, with_constants
 from assay.runtime.program import Program, compile_plan
 from assay.runtime.settings import PLAIN, Interface, Settings
 from assay.runtime.stages import stage
@@ -128,6 +128,8 @@ def _check_names(settings: Settings) -> None:
     """BadArgument if a pass is switched off that does not exist, or without which a target cannot compile."""
     known = {each.__name__: False for each in standard_passes(settings.mode)}
     known |= {each.name: each.required for target in settings.chain for each in target.passes()}
+    if any(target.traits.own_memory for target in settings.chain):
+        known[RESIDENT] = False
     for name in sorted(settings.disabled):
         if name not in known:
             raise BadArgument(f"there is no pass '{name}'", hint=hint_for(name, known))

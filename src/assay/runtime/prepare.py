@@ -6,13 +6,20 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from assay.ir.graph import Graph, Node, Value, fresh_ids, used
+from assay.ir.graph import Graph, Node, Origin, Value, fresh_ids, used
 from assay.ir.types import symbol_axes
 from assay.passes.hoist import hoist, static_values
+from assay.passes.rewrite import Rewriting
 from assay.passes.stamp import stamped
 from assay.runtime.partition import Plan, Segment
 from assay.runtime.placement import Placement
 from assay.runtime.settings import Settings
+from assay.targets.base import Target
+from assay.targets.shared.resident import keep_static
+from assay.targets.shared.tensors import known_shape
+
+RESIDENT = "resident"
+"""The pass after which weights stay on targets that have memory of their own."""
 
 
 def prepared(plan: Plan, static: Sequence[Value], settings: Settings) -> Plan:
@@ -33,7 +40,22 @@ def _rewritten(segment: Segment, known: Collection[Value], numbers: Iterator[int
         runs = each.required or (settings.optimize and each.name not in settings.disabled)
         if each.apply is not None and runs:
             graph = stamped(graph, each.apply(graph, given, numbers), each.name)
+    if segment.target.traits.own_memory and settings.optimize and RESIDENT not in settings.disabled:
+        graph = stamped(graph, _with_resident(graph, given, numbers, segment.target), RESIDENT)
     return Segment(segment.target, graph)
+
+
+def _with_resident(graph: Graph, static: Sequence[Value], numbers: Iterator[int], target: Target) -> Graph:
+    """Weights that a segment reads as they are become views of themselves, for which nothing runs: what depends on
+    weights alone is bound. `graph` itself where the target has no such view."""
+
+    def keep(rewriting: Rewriting, origin: Origin, value: Value) -> Value:
+        return rewriting.reshape(origin, value, known_shape(value))
+
+    kept = keep_static(graph, [value for value in static if known_shape(value)], numbers, keep)
+    before = set(graph.nodes)
+    views = [node for node in kept.nodes if node not in before and node.op == "reshape"]
+    return kept if all(target.support(node).ok for node in views) else graph
 
 
 def _replanned(plan: Plan, segments: tuple[Segment, ...]) -> Plan:

@@ -176,9 +176,13 @@ def forward_results() -> int | None:
 
 
 def static_inputs() -> Sequence[int]:
-    """Which inputs of the graph that is compiled now are parameters and buffers; none outside of AOTAutograd."""
+    """Which inputs of the graph that is compiled now are parameters and buffers that it does not write itself; none
+    outside of AOTAutograd."""
     metadata = _metadata()
-    return () if metadata is None else metadata.static_input_indices
+    if metadata is None:
+        return ()
+    written = {len(metadata.tokens) + at for at, info in enumerate(metadata.input_info) if info.mutates_data}
+    return [at for at in metadata.static_input_indices if at not in written]
 
 
 def is_idle_gradient(item: Any) -> bool:
