@@ -13,13 +13,13 @@ import onnx.parser
 import pytest
 import torch
 
-from assay.evidence.fuzz import onnx_verdict, torch_run
+from assay.evidence.fuzz import onnx_verdict, torch_run, torch_verdict
 from assay.evidence.fuzz.onnx_cases import cut, random_case, unconnected
 from assay.evidence.fuzz.onnx_deviations import ORT, REFERENCE, Deviation, PeerFault
 from assay.evidence.fuzz.onnx_verdict import deviating, judged_outputs, refusal_counts
 from assay.evidence.fuzz.report import FuzzJob
 from assay.evidence.fuzz.torch_plain import PLAIN
-from assay.evidence.fuzz.torch_program import ProgramInput, RandomProgram, Statement
+from assay.evidence.fuzz.torch_program import ProgramInput, RandomProgram, Statement, Turn
 from assay.evidence.fuzz.torch_story import InParts
 from assay.evidence.fuzz.torch_verdict import TRACING_FAULTS, judge
 from assay.ops import CORE
@@ -155,6 +155,27 @@ def test_errors_that_are_tracings_own_are_no_ones_fault() -> None:
             torch.compile(function, backend=backend)(given)
     text = "(lambda found: (found, found.detach()))(stepping_pool(x0, 2, 2))"
     assert judged(text, "torch.randn(2, 1, 1)", grad=True) == "torch"
+
+
+WRITES_AND_RAISES = RandomProgram(
+    (ProgramInput("x0", "argument", "torch.randn(1, 1, n)"), ProgramInput("p1", "parameter", "torch.ones(2)")),
+    (Statement("self.p1.data.mul_(0.5)", ()), Statement("v2 = F.conv1d(x0, torch.ones(1, 1, 3)).exp()", ("v2",))),
+    ("v2",),
+    (Turn({"n": 1}), Turn({"n": 5})),
+)
+"""A program whose first call raises after it has written to the state; a trace of it raises before."""
+
+
+def test_what_eager_wrote_before_it_raised_is_nobodys_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_verdict, "_same_fault", lambda *given: False)
+    found = judge(WRITES_AND_RAISES, "reference")
+    assert (found.status, found.found and found.found.turn) == ("torch", 1)
+
+
+def test_that_excuses_nothing_else_behind_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = CORE["exp"]
+    monkeypatch.setitem(CORE.table, "exp", replace(right, reference=lambda x: right.reference(x) * 1.01))
+    assert judge(WRITES_AND_RAISES, "reference").status == "wrong"
 
 
 ATTENTION = "F.scaled_dot_product_attention(x0 * 2, torch.ones_like(x0), torch.ones_like(x0))"

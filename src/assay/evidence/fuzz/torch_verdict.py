@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -82,6 +82,8 @@ def judge(program: RandomProgram, target: str, expected: Sequence[Seen] | None =
         _same_fault(program, mine, traced_story(program, peer), found) for peer in _peers(found)
     ):
         return JudgedProgram("torch", found)
+    if _follows_from_refusals(program, target, mine[: found.turn], wanted):
+        return JudgedProgram("torch", found)
     error = mine[found.turn].error
     if found.kind != "error" or error is None:
         return JudgedProgram("wrong", found)
@@ -109,6 +111,18 @@ def _peers(found: Difference) -> tuple[str, ...]:
     after torch's decompositions, and some kernels give what is empty in another shape than these say; aot_eager calls
     the kernels."""
     return (_PEER, _DECOMPOSING_PEER) if found.kind in ("no error", "form") else (_PEER,)
+
+
+def _follows_from_refusals(program: RandomProgram, target: str, before: Sequence[Seen], wanted: Sequence[Seen]) -> bool:
+    """Whether nothing differs without the calls before that raised everywhere. Tracing refuses such a call before
+    anything of it ran, while eager has written to the state what comes before the error."""
+    raised = {
+        turn for turn, (mine, theirs) in enumerate(zip(before, wanted, strict=False)) if mine.error and theirs.error
+    }
+    if not raised:
+        return False
+    rest = tuple(turn for at, turn in enumerate(program.turns) if at not in raised)
+    return judge(replace(program, turns=rest), target).status in ("pass", KINK)
 
 
 def _same_fault(program: RandomProgram, mine: Sequence[Seen], peer: Sequence[Seen], found: Difference) -> bool:
