@@ -228,12 +228,24 @@ WITNESSES: dict[str, Witness | dict[str, Witness]] = {
             opset=18,
         ),
     ),
-    "onnxruntime crops by SAME padding, which is to pad": Witness(
-        [counting(1, 1, 7)],
-        {"kernel_shape": [1], "strides": [4], "auto_pad": "SAME_UPPER"},
-        [f32(1, 5).reshape(1, 1, 2)],
-        _SAME,
-    ),
+    "onnxruntime crops by SAME padding, which is to pad": {
+        **dict.fromkeys(
+            ("AveragePool", "LpPool"),
+            Witness(
+                [counting(1, 1, 7)],
+                {"kernel_shape": [1], "strides": [4], "auto_pad": "SAME_UPPER"},
+                [f32(1, 5).reshape(1, 1, 2)],
+                _SAME,
+            ),
+        ),
+        "MaxPool": Witness(
+            [counting(1, 1, 7)],
+            {"kernel_shape": [1], "strides": [4], "auto_pad": "SAME_UPPER"},
+            [f32(1, 5).reshape(1, 1, 2), i64(0, 4).reshape(1, 1, 2)],
+            _SAME,
+            results=2,
+        ),
+    },
     "the evaluator crops or fails where SAME padding is less than nothing": Witness(
         [counting(1, 1, 5)],
         {"kernel_shape": [1], "strides": [3], "auto_pad": "SAME_UPPER"},

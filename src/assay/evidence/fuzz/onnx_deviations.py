@@ -255,7 +255,7 @@ DEVIATIONS: tuple[Deviation, ...] = (
     ),
     Deviation(
         (ORT,),
-        ("AveragePool", "LpPool"),
+        ("MaxPool", "AveragePool", "LpPool"),
         ANSWERS,
         "onnxruntime crops by SAME padding, which is to pad",
         lambda a, i: edges.same_padding(a, i) < -1,

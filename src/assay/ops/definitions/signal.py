@@ -71,11 +71,14 @@ def _fitted(b: Builder, x: Any, count: Any) -> Any:
 
 
 def _rotation(b: Builder, rows: Any, columns: Any, length: Any, inverse: bool, work: DType) -> tuple[Any, Any]:
-    """The cosines and sines of the angles ±2π · row · column / length."""
+    """The cosines and sines of the angles ±2π · row · column / length, those of quarters of a turn exactly."""
     steps = b.mod(b.mul(b.unsqueeze(b.iota(rows), axes=(1,)), b.iota(columns)), length)
     turn = b.div(2 * math.pi if inverse else -2 * math.pi, b.cast(length, dtype=dtypes.f64))
     angles = b.mul(b.cast(steps, dtype=dtypes.f64), turn)
-    return converted(b, b.cos(angles), work), converted(b, b.sin(angles), work)
+    are_quarters = b.eq(b.mod(b.mul(steps, 4), length), 0)
+    exact = (b.where(are_quarters, b.round(each), each) for each in (b.cos(angles), b.sin(angles)))
+    cosines, sines = (converted(b, each, work) for each in exact)
+    return cosines, sines
 
 
 def _bin_weights(b: Builder, count: Any, length: Any, work: DType) -> Any:
