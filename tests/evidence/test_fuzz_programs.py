@@ -90,6 +90,12 @@ def test_what_eager_gives_for_nan_depends_on_where_it_lies() -> None:
     assert judged("F.elu(x0)", 'torch.full((35,), float("nan"))') == "pass"
 
 
+@pytest.mark.parametrize("name", ["elu", "selu", "celu"])
+def test_what_eager_gives_as_a_gradient_at_nan_depends_on_where_it_lies(name: str) -> None:
+    """Also of what no argument holds, but a result on the way."""
+    assert judged(f"F.{name}(x0 * 1)", 'torch.full((35,), float("nan"))') == "pass"
+
+
 def test_the_rounding_of_a_sum_is_relative_to_its_terms() -> None:
     assert judged("torch.reciprocal(F.group_norm(x0, 4))", "torch.randn(2, 4, 5, 5)") == "pass"
 

@@ -121,6 +121,12 @@ def _mean_alone(found: Any, self: Any, dim: Any = None, **_: Any) -> Any:
     return found[0], self.mean(dim, keepdim=found[1].dim() == self.dim())
 
 
+def _elu_backward(found: Any, grad_output: Any, scale: float, self_or_result: Any, **_: Any) -> Any:
+    """The loop that takes several elements at once makes NaN of NaN, the one for those that are left over takes it for
+    positive."""
+    return torch.where(self_or_result.isnan(), grad_output * scale, found)
+
+
 def _cross(found: Any, self: Any, other: Any, dim: int) -> Any:
     """Eager rounds one of two products alone, so that what cancels leaves something."""
     first, second = self.expand(found.shape), other.expand(found.shape)
@@ -166,6 +172,7 @@ def _with_edges(inner: Any, lines: Any, scale: float | None) -> Any:
 _PARTS: Mapping[str, Callable[..., Any]] = {
     "var_mean": _mean_alone,
     "std_mean": _mean_alone,
+    "elu_backward": _elu_backward,
     "linalg_cross": _cross,
     "addcmul": _addcmul,
     "sort": _ordered,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from assay.errors import LowerFailed
 from assay.frontends.torch.registry import Builder
 from assay.ir import dtypes
 from assay.ir.dtypes import DType
@@ -90,3 +91,14 @@ def with_elements(b: Builder, x: Value, axes: Iterable[int] | None = None) -> Va
     if 0 in (dims if axes is None else [dims[axis] for axis in axes]):
         raise ValueError("torch says what is wrong with an axis without elements")
     return x
+
+
+def check_bias(b: Builder, bias: Value, product: Value) -> None:
+    """LowerFailed if a bias has not the shape of what it is added to, nor one that repeats: torch's kernels refuse what
+    would make the result larger, its rules for tracing do not."""
+    given, wanted = b.dims(bias), b.dims(product)
+    pairs = zip(reversed(given), reversed(wanted), strict=False)
+    known = [(old, new) for old, new in pairs if isinstance(old, int) and isinstance(new, int)]
+    if len(given) > len(wanted) or any(old not in (1, new) for old, new in known):
+        shapes = f"{[str(size) for size in given]} cannot be added to a product of {[str(size) for size in wanted]}"
+        raise LowerFailed(f"a bias of the shape {shapes}".replace("'", ""), hint="torch refuses it, too")

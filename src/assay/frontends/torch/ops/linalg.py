@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.frontends.torch.ops.common import tensor, wide_dtype
+from assay.frontends.torch.ops.common import check_bias, tensor, wide_dtype
 from assay.frontends.torch.ops.complex import conj, is_complex, size
 from assay.frontends.torch.registry import Builder, Call, Results, aten, leave_to_torch
 from assay.ir import dtypes
@@ -376,6 +376,7 @@ def _norm(b: Builder, sizes: Value, order: float, kept: dict[str, Any]) -> Value
 def _plus(b: Builder, n: Call, bias: Value, product: Value, beta: Any, alpha: Any) -> Value:
     """β · bias + α · product, a bias of which nothing is taken being ignored whatever it holds."""
     work = b.dtype(product)
+    check_bias(b, bias, product)
     scaled = product if alpha == 1 else b.mul(product, tensor(b, alpha, work))
     if beta == 0:
         return tensor(b, scaled, n.dtype)

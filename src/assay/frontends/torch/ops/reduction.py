@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.frontends.torch.ops.common import tensor, wide_dtype, with_elements
+from assay.frontends.torch.ops.common import check_bias, tensor, wide_dtype, with_elements
 from assay.frontends.torch.ops.elementwise import truth
 from assay.frontends.torch.ops.scan import along
 from assay.frontends.torch.registry import Builder, Call, Results, aten, rule_for
@@ -152,6 +152,7 @@ def addmm(b: Builder, n: Call, bias: Value, x: Value, y: Value, *, beta: Any = 1
     """As torch's kernel, this rounds once, at the end."""
     wide = wide_dtype(n.dtype)
     product = b.matmul(tensor(b, x, wide), tensor(b, y, wide))
+    check_bias(b, bias, product)
     scaled = product if alpha == 1 else b.mul(product, tensor(b, alpha, wide))
     if beta == 0:
         return tensor(b, scaled, n.dtype)
