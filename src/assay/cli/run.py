@@ -12,13 +12,14 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from assay.cli.chains import TargetOption, check_timed, chosen, where_it_ran
+from assay.cli.chains import TargetOption, check_timed, chosen
 from assay.cli.inputs import DimOption, InputOption, ModelArgument, RandomOption, make_feeds
 from assay.cli.numbers import MOST_SECONDS, number_option
 from assay.cli.output import CommandOutput, JsonOption, reporting
 from assay.cli.sizes import told_if_it_fails
 from assay.errors import BadFeed, NotFound
 from assay.runtime.targets import is_modelled
+from assay.targets.base import DEVICE_MODEL
 
 ModeOption = Annotated[
     Literal["exact", "precise"],
@@ -98,7 +99,9 @@ def run(
             show(report, observed, "observed")
         taken = "" if memory is None else f", {memory / (1 << 20):.1f} MiB for intermediate results"
         took = "" if modelled else f" in {finished - loaded:.2f} s"
-        report.text(f"loaded in {loaded - started:.2f} s, ran{took} on {where_it_ran(chain)}, {mode}{taken}")
+        report.text(f"loaded in {loaded - started:.2f} s, ran{took} on {chain} ({mode}){taken}")
+        if modelled:
+            report.text(DEVICE_MODEL)
         report.result(
             {
                 "model": str(model),
